@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a wheel lays it out, in a virtual environment of nothing else: it finds its library and program, needs
-no NumPy, imports nothing large, and gives the program the interpreter's NVRTC. Then `python -m attune` on what `cmake
---install` makes. wheel_test.py does the same with true wheels.   layout_test.py BUILD_FOLDER PACKAGE LIBRARY PROGRAM
-HEADERS"""
+"""Tests the package's layout as in a wheel, in a virtual environment with nothing else: it finds its library and
+program, needs no NumPy, imports nothing large, and passes the interpreter's NVRTC to the program. Also `python -m
+attune` in a tree of `cmake --install`. wheel_test.py tests real wheels. Usage: layout_test.py BUILD_FOLDER PACKAGE
+LIBRARY PROGRAM HEADERS"""
 import os
 import pathlib
 import shutil
@@ -29,7 +29,7 @@ def output(*command, **options):
 
 
 class Installed:
-    """A Python with the package; nothing of this process's variables."""
+    """A Python with the package; without this process's environment."""
 
     def __init__(self, folder, python, packages):
         self.python, self.packages = python, packages

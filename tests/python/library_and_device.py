@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library that a test runs on: NumPy, or PyTorch on the device that the first argument names, which is taken from
-the arguments. Ends the process aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""The library under test: NumPy, or PyTorch on the device named by the first argument, which is removed from the
+arguments. Ends the process aloud (status 77) without NumPy, or without PyTorch and that device."""
 import sys
 
 try:

@@ -26,7 +26,7 @@ def numbers(x):
 
 
 def expected(o, lse, other_o, other_lse):
-    """float64 of states in float64; an empty state's o is not looked at."""
+    """Merges states in float64; ignores the o of an empty state."""
     with np.errstate(invalid="ignore", divide="ignore"):
         whole = np.logaddexp(lse, other_lse)
         both = np.zeros_like(o)
@@ -68,13 +68,13 @@ class Merge(unittest.TestCase):
                                                              30), other_lse, other_o), (slice(40, 50), lse, o), (slice(
                                                                  45, 60), other_lse, other_o)):
             of[:, :, rows] = -INF
-            part[:, rows] = float("nan")  # never looked at
+            part[:, rows] = float("nan")  # never read
         got = attune.merge(o, lse, other_o, other_lse)
         self.hold(got, (o, lse, other_o, other_lse), "fp32")
         np.testing.assert_array_equal(numbers(got[0])[:, 45:50], 0)
         np.testing.assert_array_equal(numbers(got[1])[:, :, 45:50], -INF)
 
-    def test_what_is_no_number_stays_in_its_row(self):
+    def test_nan_stays_in_its_row(self):
         o, lse = draw(np.random.default_rng(3), 1, 16, 1, 16, "fp32")
         other_o, other_lse = draw(np.random.default_rng(4), 1, 16, 1, 16, "fp32")
         lse[0, 0, 3], lse[0, 0, 5], other_lse[0, 0, 5], other_lse[0, 0, 7] = float("nan"), float("nan"), -INF, INF
@@ -92,7 +92,7 @@ class Merge(unittest.TestCase):
         seen = mask if torch is None else torch.from_numpy(mask).to(DEVICE)
         whole, whole_lse = attune.attention(q, k, v, mask_tensor=seen, return_lse=True)
         state = None
-        for begin, end in ((100, 150), (0, 37), (37, 100)):  # rows see nothing of the first
+        for begin, end in ((100, 150), (0, 37), (37, 100)):  # rows see no key of the first part
             part = attune.attention(
                 q, k[:, begin:end], v[:, begin:end],
                 mask_tensor=seen[..., begin:end] if torch is None else seen[...,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the codes of 8-bit types, in float64: for tests that decode caches and quantised tensors themselves."""
+"""Values of all codes of 8-bit types in float64, for tests that decode caches and quantised tensors themselves."""
 import numpy as np
 
 NARROW = {"e4m3": (3, 7, 0x7E),
@@ -7,7 +7,7 @@ NARROW = {"e4m3": (3, 7, 0x7E),
 
 
 def values_of_codes(name):
-    """float64 [256] of an 8-bit type."""
+    """Returns float64 [256], the values of an 8-bit type's codes."""
     if name == "int8":
         return np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
     mantissa, bias, last = NARROW[name]

@@ -60,7 +60,7 @@ class NumpyTest(unittest.TestCase):
     def test_plain(self):
         self.compare(operands())
 
-    def test_arrays_that_show_other_extents_than_they_have(self):
+    def test_subclasses_that_report_other_shapes(self):
         class Longer(np.ndarray):
             shape = property(lambda self: (2, 3300, 4, 64))
 
@@ -78,7 +78,7 @@ class NumpyTest(unittest.TestCase):
         np.testing.assert_array_equal(attune.attention(q.view(Plain), k, v), attune.attention(q, k, v))
 
     def test_a_copied_context_is_the_context(self):
-        """A shallow copy held the same handle and outlived it."""
+        """A shallow copy once held the same handle and outlived it."""
         context = attune.Context("cpu:1", store="")
         for again in (copy.copy(context), copy.deepcopy(context)):
             self.assertIs(again, context)
@@ -94,7 +94,7 @@ class NumpyTest(unittest.TestCase):
         self.compare(operands(head_dim=48, head_dim_v=80))
         self.compare(operands(dtype=np.float16), tolerance=2e-3)
 
-    # Zeros in the columns that a kernel needs beside: the same scale, the same o, and the caller is told once.
+    # Missing columns are filled with zeros: scale and o stay the same, and one warning is given.
     def test_head_dims_between_those_of_kernels(self):
         for head_dim, head_dim_v in ((59, 59), (111, 40), (64, 7), (9, 300)):
             q, k, v = operands(head_dim=head_dim, head_dim_v=head_dim_v)
@@ -102,7 +102,7 @@ class NumpyTest(unittest.TestCase):
                 self.compare((q, k, v), mask="causal_bottom_right")
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                self.compare((q, k, v), scale=0.3)  # told before
+                self.compare((q, k, v), scale=0.3)  # the warning came before
             out = np.full((*q.shape[:3], head_dim_v), np.nan, q.dtype)
             o = attune.attention(q, k, v, out=out, pad_head_dim=True)
             self.assertIs(o, out)
@@ -123,14 +123,14 @@ class NumpyTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError,
                                         f"out and {name} overlap in memory; out must have memory of its own"):
                 attune.attention(q, k, v, out=out, pad_head_dim=True)
-        self.assertTrue((attune.attention(q, k, v, out=q, pad_head_dim=True) == want).all())  # in its very place
+        self.assertTrue((attune.attention(q, k, v, out=q, pad_head_dim=True) == want).all())  # in place
 
     def test_wide_heads(self):
         for head_dim, head_dim_v in ((320, 320), (512, 512), (576, 512), (32, 392)):
             self.compare(operands(head_dim=head_dim, head_dim_v=head_dim_v), mask="causal_bottom_right")
 
     def test_long_rows_of_scores_that_are_nearly_equal(self):
-        """Whose weights, added one by one, would lose the same bits each."""
+        """If the weights were added one by one, each addition would lose the same bits."""
         keys, random = 1 << 16, np.random.default_rng(1)
         k, v = np.zeros((2, 1, keys, 1, 16), np.float32)
         k[0, :, 0, 0], v[0, keys // 2:] = 1e-3 * random.standard_normal(keys), 1
@@ -213,7 +213,7 @@ class NumpyTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
     try:
         attune.Context("cpu")
     except attune.Error as error:

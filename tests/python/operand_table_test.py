@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every pair of variants (operand_variants.py) of every two operands, through every entry of the Python module: what
-fits runs and equals a float64 reference, what does not is refused in words, and no byte beside the outputs changes.
-NumPy's arrays, a test double of PyTorch's tensors on the CPU and "on CUDA", and PyTorch's own where there is one. Cases
-run in a child process, so that a crash is the failure of one case. Skips aloud (status 77) without NumPy or the CPU
-target.
+"""Every pair of variants (operand_variants.py) of every two operands, through every entry of the Python module. Valid
+pairs run and equal a float64 reference, others are refused with a message, and no byte around the outputs changes. Uses
+NumPy's arrays, a test double of PyTorch's tensors on the CPU and "on CUDA", and PyTorch's tensors if installed. Cases
+run in a child process, so that a crash fails one case only. Skips aloud (status 77) without NumPy or the CPU target.
 
     operand_table_test.py LIBRARY ENTRY [START]     one table, in this process"""
 import itertools
@@ -44,15 +43,15 @@ def expected(q, k, v):
 
 
 def another_problem(case):
-    """Fewer rows of q and of out, or of k and of v, fit each other; so do fewer columns, which are computed in wider
-    copies."""
+    """True if both variants fit each other: fewer rows of both q and out, or of both k and v, or fewer columns, which
+    are computed in wider copies."""
     less, narrow = ([name for name in NAMES if case[name].name == text]
                     for text in ("a row less", "half of the last dimension"))
     return less in (["q", "out"], ["k", "v"]) or narrow in (["q", "k"], ["v", "out"])
 
 
 class Library:
-    """How one library's tensors are made and read."""
+    """Makes and reads one library's tensors."""
 
     def __init__(self, name):
         self.name, self.target, self.elsewhere = name, "cpu", ()
@@ -101,7 +100,7 @@ def context_of(library):
 
 
 def call(entry, plan, context, given):
-    """Runs one entry; (o, lse) as tensors. attention() makes its lse itself."""
+    """Runs one entry and returns (o, lse) as tensors. attention() makes lse itself."""
     import attune
     q, k, v, o, lse = (given[name] for name in NAMES)
     if entry == "attention":
@@ -132,7 +131,7 @@ class Table:
                 for triple in ((a, b, choices[0]), (a, choices[0], b), (choices[0], a, b))]
         if self.entry == "quantise":
             return [(choice, ) for choice in self.library.choices()
-                    if choice.name != "a NumPy array"]  # right, where it is all there is
+                    if choice.name != "a NumPy array"]  # valid if the library is NumPy
         names = NAMES[:4] if self.entry == "attention" else NAMES
         plain, every = variants.LAYOUTS[0], self.library.choices()
         return [{**dict.fromkeys(NAMES, plain), a: x, b: y} for a, b in itertools.combinations(names, 2) for x in every
@@ -149,7 +148,7 @@ class Table:
         names = [
             alias for name, choice in case.items() if choice.name != "plain"
             for alias in OTHER_NAMES.get(name, (name, ))]
-        names += ["q"] * (case["q"].name == "plain")  # the others are compared with it
+        names += ["q"] * (case["q"].name == "plain")  # other operands are compared with q
         o_before = self.memory(given["out"]), self.memory(given["lse"])
         result = self.outcome(lambda: call(self.entry, self.plan, self.context, given), fits, names)
         if result is None:
@@ -186,7 +185,7 @@ class Table:
         from attune import quantise
         x = choice.build(values_of("k"), self.library.make)
         shaped = choice.name in (
-            "a row less", "empty", "float16", "half of the last dimension")  # any shape will do, but head_dim 8
+            "a row less", "empty", "float16", "half of the last dimension")  # any shape is valid, except head_dim 8
         fits = "in" in choice.ok or (shaped and choice.name != "half of the last dimension")
         result = self.outcome(lambda: quantise(x, context=self.context), fits, ["x", "q"])
         if result is not None and self.library.name != "torch":
@@ -211,7 +210,7 @@ class Table:
         return result
 
     def memory(self, tensor):
-        """The bytes around an operand, as far as there are any."""
+        """Returns the bytes around an operand, if there are any."""
         array = getattr(tensor, "array", tensor)
         base = array
         while isinstance(getattr(base, "base", None), np.ndarray):
@@ -230,7 +229,7 @@ def name_of(case):
 
 
 def run_table(library, entry, start):
-    """In a child: the number of each case goes to descriptor 3 before it runs, faults to the output."""
+    """Runs in a child: writes each case's number to descriptor 3 before it runs, and faults to the output."""
     table = Table(library, entry)
     cases = table.cases()
     for number in range(start, len(cases)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of one operand, and unusual but valid forms: variants of a plain tensor, and of a tensor of factors. Used by
-operand_table_test.py, which puts them together in all pairs."""
+operand_table_test.py, which combines them in all pairs."""
 from collections import namedtuple
 
 import numpy as np
@@ -12,7 +12,7 @@ Variant = namedtuple("Variant", "name build ok")
 
 
 def placed(array, dtype=None, extra=(0,) * 5, order=None, offset=0):
-    """A copy of the array whose memory has `extra` elements more in each dimension, in another order of dimensions."""
+    """Returns a copy whose memory has `extra` more elements per dimension, in another order of dimensions."""
     order = order or range(array.ndim)
     memory = fake_torch.aligned([array.shape[i] + extra[i] for i in order], dtype or array.dtype, offset)
     view = memory.transpose(np.argsort(list(order)))[tuple(slice(0, extent) for extent in array.shape)]
@@ -26,7 +26,7 @@ def restrided(array, strides):
 
 
 def repeated(array):
-    """One head for all, by a stride of 0."""
+    """Returns one head repeated for all, by a stride of 0."""
     axis = array.ndim - 2
     one = placed(np.ascontiguousarray(np.take(array, [0], axis)))
     return np.broadcast_to(one, array.shape) if array.ndim == 3 else np.lib.stride_tricks.as_strided(
@@ -34,7 +34,7 @@ def repeated(array):
 
 
 def field(array):
-    """One field of packed records: strides that are no multiple of an element."""
+    """Returns a field of packed records, whose strides are not a multiple of the element size."""
     records = np.zeros(array.shape, np.dtype([("x", "f4"), ("y", "u1")], align=False))
     records["x"] = array
     return records["x"]

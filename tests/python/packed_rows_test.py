@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and keys of requests end to end, for attention_kvcache() and append_kv(), with NumPy on the CPU and with PyTorch
-on the device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""Packed rows and keys in attention_kvcache() and append_kv(), with NumPy on the CPU and with PyTorch on the device
+named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -10,7 +10,7 @@ from library_and_device import DEVICE, np, torch
 
 
 class PackedRowsTest(unittest.TestCase):
-    def test_of_requests(self):
+    def test_packed_rows_equal_each_request(self):
         random = np.random.default_rng(4)
         cache = Cache(5, [60, 0, 33, 7], 64, 2, 64, 64, 8)
         rows = [2, 1, 0, 3]
@@ -25,9 +25,9 @@ class PackedRowsTest(unittest.TestCase):
             close(o[of], want[0])
             close(lse[:, of], want[1])
 
-    def test_whose_heads_are_apart(self):
-        """Rows and keys [num_heads, rows, head_dim] in memory: the problem's rows are more than there are, and heads
-        follow sooner."""
+    def test_heads_first_in_memory(self):
+        """Rows and keys are [num_heads, rows, head_dim] in memory. The problem allows more rows than the tensor has, so
+        the next head begins before the problem's last row."""
         random, begins = np.random.default_rng(9), ints([0, 4, 5, 14])
         q, k, v = (random.standard_normal((heads, 14, 64)) for heads in (8, 2, 2))
         lists = dict(q_begins=begins, seqlen_q=9, kv_begins=begins, seqlen_kv=9, is_causal=True)
@@ -47,9 +47,9 @@ class PackedRowsTest(unittest.TestCase):
         for one, other in zip(cache[:2], cache[2:]):
             close(one, numbers(other))
 
-    def test_a_single_row_may_be_anywhere(self):
-        """Rows and keys [num_heads, 1, head_dim] in memory, and a row whose own stride, which nothing steps by, is no
-        vector's."""
+    def test_a_single_row_may_have_any_stride(self):
+        """Rows and keys are [num_heads, 1, head_dim] in memory. A single row's own stride is never used, so it need not
+        be a multiple of a vector."""
         random = np.random.default_rng(10)
         q, k, v, wide = random.standard_normal((8, 1, 64)), *random.standard_normal(
             (2, 2, 1, 64)), random.standard_normal((2, 8 * 64 + 1))
@@ -84,7 +84,7 @@ class PackedRowsTest(unittest.TestCase):
                                          seqlen_kv=seqlen_kv), numbers(want))
 
     def test_no_keys_of_8_bits(self):
-        """A head_dim whose rows of 8 bits are not a multiple of 16 bytes; CPUs take it."""
+        """A head_dim whose 8-bit rows are not a multiple of 16 bytes; only CPUs serve it."""
         if DEVICE == "cuda":
             self.skipTest("kernels that read caches take head dims in steps of 16 there")
         like = tensor(np.zeros((2, 4, 40)))

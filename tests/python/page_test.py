@@ -28,5 +28,5 @@ except (ImportError, attune.Error) as error:
     sys.exit(77)
 scope = {"__name__": "page"}
 for line, block in blocks:
-    exec(compile("\n" * line + block, page, "exec"), scope)  # errors name the page's own lines
+    exec(compile("\n" * line + block, page, "exec"), scope)  # errors show line numbers of the page
 print(f"{len(blocks)} blocks of {Path(page).name} ran")

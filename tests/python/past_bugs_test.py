@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that serving kernels and engines had in the past, wherever they were: each has its test, here or in the file
+"""Faults that serving kernels and engines had in the past, in any project: each has a test, here or in the file
 named below. With NumPy on the CPU, and with PyTorch on the device named by the first argument. Skips aloud (status 77)
 without NumPy, or without PyTorch and that device.
 
 Elsewhere:
   the length of another request changes my result      kvcache_test: test_bits_of_a_request_do_not_depend_on_the_batch
-  the base of lse is another in merging                merge_test: test_two_halves_are_the_whole; cascade_test:
+  lse has another base when merging                   merge_test: test_two_halves_are_the_whole; cascade_test:
                                                        test_wrapper
   rows of padding are appended                         append_kv_test: test_places_of_rows,
                                                        test_positions_outside_write_nothing
@@ -43,8 +43,8 @@ def check(cache, q, o, lse, **keywords):
 
 class LengthTest(unittest.TestCase):
     def test_every_row_of_cut_requests_is_written(self):
-        """Several tokens, different counts, pages, keys cut into pieces: rows behind the first came back as they were
-        before."""
+        """Several tokens, different counts, pages, keys cut into pieces: rows after the first were once left unwritten.
+        """
         lengths, rows = [3000, 40, 1500, 0, 5000], [2, 5, 3, 0, 1]
         cache = Cache(1, lengths, 5008, 2, 64, 64, 16)
         begins = np.concatenate([[0], np.cumsum(rows)])
@@ -62,8 +62,8 @@ class LengthTest(unittest.TestCase):
                 close(o[of], want[0])
                 close(lse[:, of], want[1])
 
-    def test_lengths_beside_every_block(self):
-        """Rules for a number of blocks were wrong at one number."""
+    def test_lengths_around_every_block(self):
+        """Rules for the number of blocks were wrong at one length."""
         lengths = sorted({
             n * block + more
             for block in (16, 32, 64, 96, 128)
@@ -86,7 +86,7 @@ class LengthTest(unittest.TestCase):
             o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, **cache.given)
             check(cache, q, o, lse)
 
-    def test_nothing_at_all(self):
+    def test_no_rows_and_no_keys(self):
         for lengths, page in (([0, 0, 0], 16), ([0], 0)):
             cache = Cache(4, lengths, 32, 2, 64, 64, page)
             o, lse = attune.attention_kvcache(draw(len(lengths), 2, 4, 64), cache.k, cache.v, return_lse=True,
@@ -104,8 +104,8 @@ class LengthTest(unittest.TestCase):
             self.assertEqual(bool(numbers(o)[:2].any()), keys > 0)
             self.assertFalse(numbers(o)[2].any())
 
-    def test_rows_ahead_of_the_first_key_are_zero(self):
-        """More new rows than keys: 0 times NaN or infinity of the values reached rows that see none of them."""
+    def test_rows_before_the_first_key_are_zero(self):
+        """More new rows than keys: 0 times NaN or infinity in the values reached rows that see no key."""
         lengths, rows = [1, 2, 40], 3
         for junk in (np.nan, np.inf):
             cache = Cache(13, lengths, 48, 2, 64, 64, 16)
@@ -126,9 +126,9 @@ class LengthTest(unittest.TestCase):
             attune.attention_kvcache(draw(1, 1, 131072, 16), draw(1, 8, 1, 16), draw(1, 8, 1, 16), ints([8]))
 
 
-    @unittest.skipIf(DEVICE == "cuda", "nobody looks at lists of a GPU")
-    def test_lists_that_the_host_sees_are_looked_at(self):
-        """Rows beyond q were written, and rows beyond seqlen_q stayed as they were."""
+    @unittest.skipIf(DEVICE == "cuda", "lists on a GPU are not checked")
+    def test_lists_in_host_memory_are_checked(self):
+        """Rows past the end of q were written, and rows past seqlen_q were not."""
         cache = Cache(6, [9, 12], 16, 2, 64, 64, 16)
         for message, begins, most in ((r"q_begins\[2\] is 70000; must be 3 to 5: .*nor above the number of rows", [
                 0, 3, 70000], 70000), (r"q_begins\[2\] is 1; must be 3 to 5", [
@@ -137,7 +137,7 @@ class LengthTest(unittest.TestCase):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 attune.attention_kvcache(draw(5, 8, 64), cache.k, cache.v, q_begins=ints(begins), seqlen_q=most,
                                          is_causal=True, **cache.given)
-        for length in (17, -1):  # was cut, and rows then stood elsewhere
+        for length in (17, -1):  # such lengths were clamped, which moved the rows
             with self.assertRaisesRegex(ValueError,
                                         rf"kv_lengths\[1\] is {length}; must be 0 to 16, the cache's room"):
                 attune.attention_kvcache(draw(2, 1, 8, 64), cache.k, cache.v,
@@ -146,7 +146,7 @@ class LengthTest(unittest.TestCase):
 
 class GroupTest(unittest.TestCase):
     def test_any_number_of_heads_shares_a_head_of_keys(self):
-        """Groups that no list had, and rows behind the eighth or the sixteenth."""
+        """Group sizes missing from a list failed, and so did rows after the eighth or sixteenth."""
         for group in (*range(1, 18), 24, 32, 48, 64, 71):
             lengths = [33, 0, 7]
             cache = Cache(group, lengths, 40, 1, 32, 32, 8)
@@ -159,7 +159,7 @@ class GroupTest(unittest.TestCase):
 
 class MemoryTest(unittest.TestCase):
     def test_strides_of_every_tensor(self):
-        """New tensors and results were taken for contiguous ones."""
+        """New tensors and results were assumed to be contiguous."""
         cache = Cache(5, [50, 17, 0, 64], 64, 2, 64, 64, 16)
 
         def spread(x, *more):
@@ -179,7 +179,7 @@ class MemoryTest(unittest.TestCase):
         check(cache, q, o, lse, causal=True)
 
     def test_pages_beyond_32_bits(self):
-        """Strides of pages, and offsets of rows in them, were 32-bit numbers. K and V of a page stand side by side."""
+        """Strides of pages, and offsets of rows in them, were 32-bit numbers. K and V of a page are adjacent."""
         page, heads, d, pages, chosen = 16, 2, 64, 40, [37, 2, 21]
         stride = 1 << 27  # elements: 37 pages are beyond 2^32
         length = 44
@@ -209,7 +209,7 @@ class MemoryTest(unittest.TestCase):
         del owner
 
     def test_a_poisoned_null_page(self):
-        """Entries of a table that no key needs name page 0, and what stands there is NaN or infinity."""
+        """Unused entries of a page table name page 0, which holds NaN or infinity."""
         for junk in (np.nan, np.inf):
             cache = Cache(6, [50, 17, 0], 64, 2, 64, 64, 16)
             table = numbers(cache.given["page_table"]).astype(np.int32)
@@ -224,9 +224,9 @@ class MemoryTest(unittest.TestCase):
                 np.maximum(table, 0)), return_lse=True)
             check(cache, q, o, lse)
 
-    @unittest.skipIf(torch is not None, "memory that cannot be touched is NumPy's here")
-    def test_nothing_is_read_behind_lists_and_outside_windows(self):
-        """Tables were read behind their last page; windows were masked, yet all keys were read."""
+    @unittest.skipIf(torch is not None, "only NumPy arrays can be in inaccessible memory here")
+    def test_nothing_is_read_past_lists_and_outside_windows(self):
+        """Tables were read past their last page; with windows, hidden keys were read as well."""
         page, heads, d, width = 16, 2, 128, 80
         of_page = page * heads * d * np.dtype(DTYPE).itemsize
         lengths, window = [1270, 400, 3], (100, 0)
@@ -258,7 +258,7 @@ class MemoryTest(unittest.TestCase):
         del memory, table_memory, counts_memory, q_memory
 
     def test_a_used_workspace(self):
-        """Entries that no piece wrote were read: a long step leaves its parts, a short one comes behind it."""
+        """Workspace entries of an earlier, longer step were read by a shorter step that had not written them."""
         context = checking_context(threads=3)
         cache = Cache(7, [4000, 3000, 90], 4000, 1, 64, 64, 16)
         q = draw(3, 2, 4, 64)
@@ -274,7 +274,7 @@ class MemoryTest(unittest.TestCase):
 
 class AppendTest(unittest.TestCase):
     def test_the_newest_key_decides(self):
-        """Attention behind an append read the row as it was before."""
+        """Attention after an append read the row's old content."""
         k_cache, v_cache = nans(8, 4, 1, 64), nans(8, 4, 1, 64)
         table, q = ints([[5, 0, 7, 2]]), tensor(np.full((1, 1, 4, 64), 2.0))
         for length in range(1, 17):
@@ -284,7 +284,7 @@ class AppendTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(o), -length, rtol=1e-3)
 
     def test_angles_end_before_positions(self):
-        """Tables of angles were read behind their last row."""
+        """Tables of angles were read past their last row."""
         cos, sin = attune.rotary_table(6, 64, like=draw(1, 64))
         if torch is None:
             (cos, one), (sin, two) = before_a_guard(cos), before_a_guard(sin)
@@ -310,7 +310,7 @@ class AppendTest(unittest.TestCase):
 
 class OrderTest(unittest.TestCase):
     def test_equal_bits_in_200_runs(self):
-        """The largest score so far depended on who came first."""
+        """The running maximum depended on the order of warps."""
         cache = Cache(8, [2500, 900, 31], 2512, 1, 64, 64, 16)
         q = draw(3, 2, 5, 64)
         o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **cache.given)
@@ -320,8 +320,8 @@ class OrderTest(unittest.TestCase):
             np.testing.assert_array_equal(numbers(again[1]), numbers(lse))
 
     @unittest.skipUnless(DEVICE == "cuda", "streams are of CUDA")
-    def test_kernels_ahead_that_are_slow(self):
-        """A kernel that starts while the one ahead ends read q, lengths or the newest key before they were there."""
+    def test_slow_previous_kernels(self):
+        """A kernel that starts while the previous one ends read q, lengths or the newest key too early."""
         cache = Cache(9, [700, 20, 300], 704, 2, 64, 64, 16)
         q, held = draw(3, 1, 8, 64), nans(3, 1, 8, 64)
         lengths = cache.given["kv_lengths"] + 0
@@ -349,7 +349,7 @@ class OrderTest(unittest.TestCase):
 
     @unittest.skipUnless(DEVICE == "cuda", "graphs are of CUDA")
     def test_a_graph_of_short_requests_replays_long_ones(self):
-        """Pieces at capture were fewer than those of a replay."""
+        """The graph was captured with fewer pieces than a replay needed."""
         cache = Cache(10, [6000, 1, 3000], 6000, 1, 64, 64, 16)
         lengths = cache.given["kv_lengths"] + 0
         cache.given["kv_lengths"].fill_(1)

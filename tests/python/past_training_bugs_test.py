@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that kernels and frameworks had in training in the past, wherever they were: each has its test, here or in the
-file named below.
+"""Faults that kernels and frameworks had in training in the past, in any project: each has a test, here or in the file
+named below.
 
     past_training_bugs_test.py [cuda] [whole]     whole: 10,000 equal runs, every head dim
 
@@ -60,8 +60,8 @@ class PastTest(GradientsTest):
         self.assertNear(found, wanted(q, k, v, dout, **of_reference), ALLOWED[DTYPE], what)
 
     @unittest.skipUnless(DEVICE == "cuda", "kernels overlap on a GPU")
-    def test_kernels_ahead_that_are_slow(self):
-        """The step that makes delta read dout before the kernel ahead had written it: dq and dk were wrong, dv right.
+    def test_slow_previous_kernels(self):
+        """The step that computes delta read dout before the previous kernel had written it: dq and dk were wrong.
         """
         q, k, v = operands(300, 300)
         o, lse = attune.attention(q, k, v, return_lse=True)
@@ -102,7 +102,7 @@ class PastTest(GradientsTest):
             self.assertTrue(torch.equal(found, one.expand_as(found)))
 
     def test_few_steps(self):
-        """Memory of P and dS was written anew before the last product had read it: loops of one, two and three steps.
+        """P and dS were overwritten before the last product had read them, in loops of one, two and three steps.
         """
         for length in (1, 16, 33, 64, 65, 113, 128, 129, 192, 239):
             q, k, v = operands(length, length)
@@ -113,8 +113,8 @@ class PastTest(GradientsTest):
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(gradients(q, k, v, dout), want)), length)
 
     def test_equal_runs(self):
-        """Semaphores were not initialised, or of another batch entry; groups of heads were forgotten: each mask,
-        groups, several batch entries."""
+        """Semaphores were not initialised, or were another batch entry's; groups of heads were forgotten. Covers each
+        mask, groups and several batch entries."""
         runs = 10000 if WHOLE else 200 if DEVICE == "cuda" else 3
         q, k, v = operands(520, 650, 6, 2, batch=2)
         dout = draw(*q.shape, dtype=DTYPE)
@@ -126,7 +126,7 @@ class PastTest(GradientsTest):
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(run(), want)), keywords)
 
     def test_softcap(self):
-        """Its derivative was taken behind the mask, where scores are infinite; or by another formula."""
+        """Its derivative was computed after the mask, where scores are infinite, or by a wrong formula."""
         seen = grids.visible(70, 70, "top_left", device=DEVICE)
         for cap in (15.0, 50.0, 1.0):
             q, k, v = operands(70, 70)
@@ -134,7 +134,7 @@ class PastTest(GradientsTest):
             self.near(gradients(q, k, v, dout, softcap=cap, mask="causal"), q, k, v, dout, f"softcap {cap}",
                       softcap=cap, seen=seen)
 
-    def test_softcap_stands_ahead_of_biases(self):
+    def test_softcap_is_applied_before_biases(self):
         q, k, v = operands(70, 90)
         dout, bias, slopes = draw(*q.shape, dtype=DTYPE), draw(4, 70, 90), draw(4).abs()
         found = gradients(q, k, v, dout, softcap=2.0, bias=bias, alibi_slopes=slopes)
@@ -172,7 +172,7 @@ class PastTest(GradientsTest):
                 self.assertTrue(torch.equal(weights != 0, forward[row] != 0), keywords)
 
     def test_packed_sequences_without_queries_or_keys(self):
-        """Gradients of keys that no query sees were not written, or hold what stood in the accumulators."""
+        """Gradients of keys that no query sees were not written, or held old accumulator contents."""
         import attune.flash
         lengths_q, lengths_k = (5, 0, 9, 3), (7, 6, 0, 4)
         begins = lambda lengths: torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=DEVICE)
@@ -191,8 +191,8 @@ class PastTest(GradientsTest):
                       at(dout, lengths_q, number))
 
     def test_large_and_negative_scores(self):
-        """P of keys beyond the end is exp(-lse), which may be infinite. Of large scores delta, from an o of 16 bits, is
-        what errors come from: they are held against those of PyTorch's kernel of the same type."""
+        """P of keys past the end is exp(-lse), which may be infinite. For large scores, delta from a 16-bit o dominates
+        the error, so errors are compared with those of PyTorch's kernel of the same type."""
         for factor, negative in ((16.0, False), (1.0, True), (8.0, True)):
             q, k, v = operands(33, 47)
             q, k = (factor * -q.abs(), k.abs()) if negative else (factor * q, k)

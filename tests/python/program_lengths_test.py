@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""seqlen_q and seqlen_kv in programs over caches: the rows and keys of each request, whatever room its call has.
-Against float64, with NumPy on the CPU and with PyTorch on the device named by the first argument. Skips aloud (status
-77) without NumPy, or without PyTorch and that device."""
+"""seqlen_q and seqlen_kv in programs over caches are the rows and keys of each request, whatever the call's capacity.
+Compared with float64, with NumPy on the CPU and with PyTorch on the device named by the first argument. Skips aloud
+(status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -21,8 +21,8 @@ def programs(most_rows):
 
 
 def expected(q, keys, values, masked):
-    """One request by SCORE, and by MASK if `masked`: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads,
-    dv], lse [heads, rows], in float64."""
+    """Attends one request with SCORE, and MASK if `masked`, in float64: q [rows, heads, d], keys [length, heads_kv, d]
+    -> o [rows, heads, dv], lse [heads, rows]."""
     rows, heads, d = q.shape
     length, heads_kv = keys.shape[:2]
     o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)
@@ -41,13 +41,13 @@ def expected(q, keys, values, masked):
 
 
 def wider(cache, columns):
-    """The lists of a cache whose table has more columns, which name no page."""
+    """Returns the cache's lists with more table columns, which name no page."""
     table = numbers(cache.given["page_table"]).astype(np.int64)
     return {**cache.given, "page_table": ints(np.pad(table, ((0, 0), (0, columns)), constant_values=-1))}
 
 
 def places_changed(cache, random):
-    """(k, v, table) with every page at another place."""
+    """Returns (k, v, table) with every page moved."""
     order = random.permutation(cache.k.shape[0])
     table = numbers(cache.given["page_table"]).astype(np.int64)
     index = order if torch is None else torch.from_numpy(order).to(DEVICE)
@@ -92,7 +92,7 @@ class ProgramLengthsTest(unittest.TestCase):
                         self.check(o[of], lse[:, of], q[of], cache.keys[request], cache.values[request], most <= 4)
 
     def test_room_places_and_neighbours_change_nothing(self):
-        """To rounding, and to the bit where batch_invariant asks for it."""
+        """Equal up to rounding, and bit by bit with batch_invariant."""
         random = np.random.default_rng(3)
         for number, (page, rows, heads, heads_kv, d) in enumerate(shape for shape in SHAPES if shape[0]):
             cache = Cache(40 + number, [300, 90 + rows, rows], 304, heads_kv, d, d, page)
@@ -170,7 +170,7 @@ class ProgramLengthsTest(unittest.TestCase):
 
     @unittest.skipIf(torch is None or DEVICE != "cuda", "of GPUs")
     def test_families(self):
-        """The shapes above are served by every family that takes programs."""
+        """Every family that serves programs must serve the shapes above."""
         if torch.cuda.get_device_capability()[0] != 9:
             self.skipTest("of sm_90")
         found = set()

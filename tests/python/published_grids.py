@@ -45,19 +45,19 @@ FLASH_4 = dict(
 
 
 def points(grid):
-    """All combinations, as dicts."""
+    """Yields all combinations, as dicts."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values))
 
 
 def size_of(point):
-    """Elements of the scores of one head."""
+    """Returns the number of scores per head."""
     rows, keys = point.get("lengths") or (point["seqlen_q"], point.get("seqlen_kv", point["seqlen_q"]))
     return rows * keys
 
 
 def visible(seqlen_q, seqlen_kv, causal=None, window=None, device="cpu"):
-    """bool [seqlen_q, seqlen_kv]. causal: top_left, bottom_right or None. window: (left, right), None for open sides.
+    """Returns a bool mask. causal: top_left, bottom_right or None. window: (left, right), None for open sides.
     """
     diagonal = torch.arange(seqlen_q, device=device)[:, None] + (0 if causal == "top_left" else seqlen_kv - seqlen_q)
     key = torch.arange(seqlen_kv, device=device)[None, :]
@@ -74,8 +74,8 @@ def visible(seqlen_q, seqlen_kv, causal=None, window=None, device="cpu"):
 
 def reference(q, k, v, seen=None, bias=None, softcap=None, scale=None, alibi=None, sinks=None, score_mod=None,
               kept=None):
-    """(o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]. kept: what
-    dropout multiplies weights by."""
+    """Returns (o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]. kept:
+    factors by which dropout multiplies weights."""
     rows, keys = q.shape[1], k.shape[1]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]

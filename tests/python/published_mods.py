@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks and scores that users of FlexAttention know by these names (attention-gym publishes most), written from their
+"""Masks and scores that users of FlexAttention know by these names (most are in attention-gym), rewritten from their
 definitions. They take arrays of indices or one index each. Used by score_mod_test.py."""
 import numpy as np
 

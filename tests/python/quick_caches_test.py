@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Known calls of attention_kvcache() and append_kv() in the C module: they give what calls that Python checks give,
-whatever their tensors hold and wherever they stand. NumPy on the CPU, and PyTorch where it is (lists on a GPU:
+"""Known calls of attention_kvcache() and append_kv() in the C module must give the results of calls that Python checks,
+whatever the tensors' contents and addresses. NumPy on the CPU, and PyTorch if installed (lists on a GPU:
 quick_gpu_test.py). Skips aloud (status 77) without NumPy, the CPU target or the module."""
 import sys
 import unittest
@@ -69,7 +69,7 @@ class QuickCachesTest(unittest.TestCase):
                 self.close(lse, want_lse)
                 self.assertEqual(found is out, "out" in choices)
 
-    def test_other_choices_are_other_calls(self):
+    def test_calls_with_other_arguments_are_distinguished(self):
         q, k, v = values(1, 2, 2, 32), values(1, 24, 1, 32), values(1, 24, 1, 32)
         for _ in range(2):
             self.close(attune.attention_kvcache(q, k, v, context=CONTEXT), expected(q, k, v)[0])
@@ -83,7 +83,7 @@ class QuickCachesTest(unittest.TestCase):
         q = values(1, 1, 16, 576)
         latent = values(1, 64, 1, 576)
         apart = np.ascontiguousarray(np.repeat(values(1, 64, 1, 576), 1, 0))
-        for _ in range(3):  # of equal shapes and strides: only addresses tell them apart
+        for _ in range(3):  # equal shapes and strides; only the addresses differ
             self.close(attune.attention_kvcache(q, latent, latent[..., :512]),
                        expected(q, latent, latent[..., :512])[0])
             self.close(attune.attention_kvcache(q, latent, apart[..., :512]), expected(q, latent, apart[..., :512])[0])
@@ -100,13 +100,13 @@ class QuickCachesTest(unittest.TestCase):
             k = np.lib.stride_tricks.as_strided(memory, (1, 1, 1, 64), (256, 4 * stride, 256, 4))
             self.close(attune.attention_kvcache(q, k, k[..., :32]), expected(q, k, k[..., :32])[0])
 
-    def test_a_mask_beside_is_causal(self):
+    def test_mask_together_with_is_causal(self):
         q, k = values(1, 2, 2, 32), values(1, 24, 1, 32)
         for mask in ("causal_top_left", "causal_bottom_right", "none of these"):
             with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; give one of the two"):
                 attune.attention_kvcache(q, k, k, mask=mask, is_causal=True)
 
-    def test_what_is_forgotten_during_a_call(self):
+    def test_known_calls_dropped_during_a_call(self):
         """Contexts that reload while a call is under way do not keep the plan that it runs."""
         from unittest import mock
         context = attune.Context("cpu:1", store="")
@@ -127,7 +127,7 @@ class QuickCachesTest(unittest.TestCase):
             call()
             self.assertEqual(module.counters()["hits"], before + 1)
 
-    def test_memory_of_known_calls_is_looked_at(self):
+    def test_memory_of_known_calls_is_checked(self):
         q, both = values(1, 2, 2, 32), values(1, 48, 1, 32)
         k, v, out = both[:, :24], values(1, 24, 1, 32), np.empty((1, 2, 2, 32), np.float32)
         self.assertEqual(self.hits(lambda: attune.attention_kvcache(q, k, v, out=out), 2), 2)
@@ -143,7 +143,7 @@ class QuickCachesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "v_cache and k_cache overlap in memory"):
             attune.append_kv(rows, rows, caches[:1], caches[:1], lengths)
 
-    def test_lengths_on_a_cpu_are_looked_at_each_time(self):
+    def test_lengths_on_a_cpu_are_checked_in_each_call(self):
         q, k, v, lengths = values(1, 1, 2, 32), values(1, 24, 1, 32), values(1, 24, 1, 32), np.array([9], np.int32)
         for _ in range(3):
             self.close(attune.attention_kvcache(q, k, v, lengths), expected(q, k[:, :9], v[:, :9])[0])
@@ -203,7 +203,7 @@ class TorchTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "k_cache requires a gradient"):
                 attune.attention_kvcache(q, k.clone().requires_grad_(), v)
         rows, lengths = torch.randn(1, 1, 1, 32), torch.tensor([4], dtype=torch.int32)
-        for step in range(3):  # backwards that keep a cache hear of what is written into it
+        for step in range(3):  # autograd detects writes to a saved cache
             version = k._version
             attune.append_kv(rows, rows, k, v, lengths)
             self.assertGreater(k._version, version, step)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls, right and wrong, that follow calls which the C module knows already. Each has an outcome in words: what was
-raised, or a digest of what was computed. quick_test.py and quick_torch_test.py compare the outcomes with the C module
-and by ctypes alone."""
+"""Valid and wrong calls, made after calls that the C module knows. Each outcome is a text: the raised error, or a
+digest of the results. quick_test.py and quick_torch_test.py compare the outcomes with the C module and through
+ctypes."""
 import hashlib
 import json
 import os
@@ -97,7 +97,7 @@ def digest(result):
 def outcome(call, *arguments, **choices):
     try:
         return digest(call(*arguments, **choices))
-    except Exception as error:  # of any kind: it is compared
+    except Exception as error:  # any error is an outcome
         return re.sub("0x[0-9a-f]+", "0x..", f"{type(error).__name__}: {error}")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on a GPU: streams, threads, graph capture, memory of results; each against
-the same call by ctypes. Skips aloud (status 77) without a CUDA device, or where PyTorch has no DLPack exchange
-functions (before 2.10)."""
+"""The C module of attune's Python package on a GPU: streams, threads, graph capture, memory of results. Each is
+compared with the same call through ctypes. Skips aloud (status 77) without a CUDA device, or where PyTorch has no
+DLPack exchange functions (before 2.10)."""
 import os
 import sys
 import threading
@@ -135,7 +135,7 @@ class QuickGpuTest(unittest.TestCase):
 
         def work(seed):
             q, k, v = operands(64 + 16 * (seed % 4), seed)
-            torch.cuda.synchronize()  # the stream below does not wait for the one that made them
+            torch.cuda.synchronize()  # the stream below does not wait for the stream that made them
             with torch.cuda.stream(torch.cuda.Stream()):
                 want = checked(q, k, v)[0]
                 for _ in range(200):
@@ -170,7 +170,7 @@ class QuickGpuTest(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
-    def test_results_are_of_the_allocator(self):
+    def test_results_come_from_pytorchs_allocator(self):
         q, k, v = operands()
         attune.attention(q, k, v), attune.attention(q, k, v)
         before = torch.cuda.memory_allocated()
@@ -206,7 +206,7 @@ class QuickGpuTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
     if not torch.cuda.is_available():
         print("SKIP: there is no CUDA device here")
         sys.exit(77)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The way of the C module on a GPU, without one: a test double of PyTorch (fake_torch.py) whose "cuda:0" is the CPU and
-which offers DLPack's exchange functions, and one of the driver (capture_stub.c, argument 1). Streams, their workspaces,
-captures, gradients, modes. Skips aloud (status 77) without NumPy, the CPU target or the module."""
+"""The C module's GPU path without a GPU: a test double of PyTorch (fake_torch.py), whose "cuda:0" is the CPU and which
+has DLPack's exchange functions, and a stub driver (capture_stub.c, argument 1). Streams, their workspaces, captures,
+gradients, modes. Skips aloud (status 77) without NumPy, the CPU target or the module."""
 import ctypes
 import os
 import sys
@@ -147,7 +147,7 @@ class QuickStreamsTest(unittest.TestCase):
             thread = threading.Thread(target=lambda: results.append(self.ran_quickly(self.attend)))
             thread.start()
             thread.join(0.2)
-            self.assertTrue(thread.is_alive())  # waits for it, in Python
+            self.assertTrue(thread.is_alive())  # waits for the workspace, in Python
         thread.join()
         self.assertEqual(results, [False])
         self.assertTrue(self.ran_quickly(self.attend))
@@ -163,7 +163,7 @@ class QuickStreamsTest(unittest.TestCase):
             self.assertTrue(self.ran_quickly(self.attend), change)
             self.assertGreaterEqual(workspace.zero_bytes, self.plan.zeroed_bytes)
 
-    def test_captures_take_pythons_way(self):
+    def test_captures_use_the_python_path(self):
         stub_values(0, 1)
         with fake_torch.capture(0, 0):
             self.assertFalse(self.ran_quickly(self.attend))
@@ -171,12 +171,12 @@ class QuickStreamsTest(unittest.TestCase):
         with fake_torch.capture(0, 0):
             self.assertFalse(self.ran_quickly(lambda: self.plan.run(self.q, self.k, self.v, self.o)))
         self.assertEqual(cuda.launches[-1][0], self.plan.graph_workspace.address)
-        stub_values(901, 0)  # the driver does not say
+        stub_values(901, 0)  # the driver fails to report the capture status
         self.assertFalse(self.ran_quickly(self.attend))
         stub_values(0, 0)
         self.assertTrue(self.ran_quickly(self.attend))
 
-    def test_what_pytorch_looks_at_takes_pythons_way(self):
+    def test_calls_that_pytorch_observes_use_the_python_path(self):
         State.autocast = True
         self.assertFalse(self.ran_quickly(self.attend))
         State.autocast = False
@@ -201,7 +201,7 @@ class QuickStreamsTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "k is on .* and q is on cuda:0"):
                 attune.attention(self.q, wrong, self.v, context=self.context)
 
-    def test_new_tensors_of_another_kind_are_not_taken(self):
+    def test_new_tensors_of_another_type_are_not_used(self):
         """Like a mode of PyTorch that makes other tensors: Python makes the call again, with tensors that it checks."""
         o, wrong = self.attend(), on("cpu", "q")[0]
         made = []
@@ -248,7 +248,7 @@ def stub_values(status, capturing):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
     try:
         attune.Context("cpu", store="")
     except attune.Error as error:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on NumPy's arrays: known calls run in it, all others give what they give by
-ctypes, word for word; nothing leaks, threads and forks and the end of the process are survived. Skips aloud (status 77)
+"""The C module of attune's Python package on NumPy's arrays. Known calls run in it; all other calls give the outcome of
+ctypes, word for word. Nothing leaks, and threads, forks and the end of the process do no harm. Skips aloud (status 77)
 without NumPy, the CPU target or the module.
 
     quick_test.py --outcomes      prints outcomes as JSON, for the comparison"""
@@ -121,14 +121,14 @@ class QuickTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "run.* missing 1 required positional argument: 'o'"):
             plan.run(Q, K, V)
 
-    def test_outcomes_are_those_of_ctypes(self):
+    def test_outcomes_equal_those_of_ctypes(self):
         with_module, without = by("1"), by("0")
         self.assertEqual(with_module.keys(), without.keys())
         for name, found in with_module.items():
             for i, (ours, theirs) in enumerate(zip(found, without[name])):
                 self.assertEqual(ours, theirs, f"{name}, outcome {i}")
             self.assertTrue(any("Error" not in text for text in found), f"{name}: nothing runs: {found[0]}")
-        self.assertGreater(sum("Error" in text for text in with_module["tensors"]), 50)  # the wrong ones are refused
+        self.assertGreater(sum("Error" in text for text in with_module["tensors"]), 50)  # wrong calls are refused
 
     def test_new_memory_is_read_at_each_call(self):
         """Same shapes, other arrays: nothing of a call but what it depends on is kept."""
@@ -139,7 +139,7 @@ class QuickTest(unittest.TestCase):
             ctypes_way = attune._attention._checked(q, k, v, bias=bias)[0]
             np.testing.assert_array_equal(quick, ctypes_way)
 
-    def test_contexts_and_plans_go_with_their_last_reference(self):
+    def test_contexts_and_plans_end_with_their_last_reference(self):
         context = attune.Context("cpu:1", store="")
         for _ in range(3):
             attune.attention(Q, K, V, context=context)
@@ -172,7 +172,7 @@ class QuickTest(unittest.TestCase):
             counts = [sys.getrefcount(x) for x in objects]
             tracemalloc.start()
             taken = []
-            for _ in range(3):  # what a turn leaves behind once is no leak
+            for _ in range(3):  # memory that a turn keeps once is not a leak
                 for _ in range(500):
                     call()
                 gc.collect()
@@ -202,7 +202,7 @@ class QuickTest(unittest.TestCase):
         with Counted() as counted:
             for rows in range(22, 30):
                 call(long[:, :rows], K, V)
-        self.assertEqual(counted.hits, 8)  # those used last
+        self.assertEqual(counted.hits, 8)  # the most recently used
         table.clear()
         self.assertEqual(len(table), 0)
         for wrong in (0, -1, 1 << 40):
@@ -261,7 +261,7 @@ def forever():
 for _ in range(3): threading.Thread(target=forever, daemon=True).start()
 for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 """
-        # With the C module and without; kernels are compiled anew, which the end of a process must not cut short.
+        # With and without the C module. Kernels are recompiled, which the end of a process must not interrupt.
         for way in "10":
             environment = {**os.environ, "ATTUNE_PYTHON_MODULE": way, "ATTUNE_STORE": ""}
             child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment,

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on PyTorch's CPU tensors: known calls run in it, and whatever PyTorch can
-make of a tensor or of a scope gives what it gives by ctypes, word for word. Skips aloud (status 77) without PyTorch,
-the CPU target or the module, or where PyTorch has no DLPack exchange functions (before 2.10): calls take Python's way
-there.
+"""The C module of attune's Python package on PyTorch's CPU tensors. Known calls run in it; every form of tensor and
+every scope gives the outcome of ctypes, word for word. Skips aloud (status 77) without PyTorch, the CPU target or the
+module, or if PyTorch has no DLPack exchange functions (before 2.10), since calls use the Python path there.
 
     quick_torch_test.py --outcomes      prints outcomes as JSON, for the comparison"""
 import contextlib
@@ -18,7 +17,7 @@ import attune
 from attune._library import module
 
 try:
-    import numpy  # of the cases; also what PyTorch's tensors are compared by
+    import numpy  # the cases compare PyTorch's tensors through it
     import torch
 except ImportError as error:
     print(f"SKIP: {error}")
@@ -222,7 +221,7 @@ class QuickTorchTest(unittest.TestCase):
             self.assertTrue(torch.equal(got, first) and torch.equal(parameter, first))
             self.assertGreater(module.counters()["hits"], before)
 
-    def test_outcomes_are_those_of_ctypes(self):
+    def test_outcomes_equal_those_of_ctypes(self):
         with_module, without = by("1"), by("0")
         self.assertEqual(with_module.keys(), without.keys())
         for name, found in with_module.items():
@@ -249,7 +248,7 @@ class QuickTorchTest(unittest.TestCase):
         self.assertEqual(len({x.data_ptr() for x in results}), 3)
         self.assertEqual({(x.untyped_storage().nbytes(), x.requires_grad, x._base)
                           for x in results}, {(Q.numel() * 4, False, None)})
-        results[0].resize_(0)  # as of any tensor of PyTorch's own
+        results[0].resize_(0)  # as with any PyTorch tensor
 
 
 if __name__ == "__main__":

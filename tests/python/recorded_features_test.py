@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of attention() that autograd records take the same arguments as those that it does not, with the same meaning:
-score features as NumPy's arrays and in lists, seeds of 64 bits, and what is refused; and so do calls that take attune's
-op.
+"""Calls of attention() that autograd records, and calls that run through attune's op, take the arguments of other calls
+with equal meaning: score features as NumPy's arrays and in lists, seeds of 64 bits, and refusals.
 
     recorded_features_test.py [cuda] [whole]
 
@@ -65,13 +64,13 @@ class RecordedFeaturesTest(unittest.TestCase):
         self.assertIsNotNone(recorded.grad_fn, choices)
         self.assertTrue(torch.equal(plain, recorded.detach()), choices)
 
-    def test_features_that_are_no_tensors_are_not_dropped(self):
+    def test_features_other_than_tensors_are_not_dropped(self):
         q, k, v = operands()
         ids = IDS.to(DEVICE)
         for choices in ({"documents": [ids, ids]}, *PLAIN, *(ARRAYS if DEVICE == "cpu" else ())):
             self.assertSame(both(q, k, v, **choices), choices)
 
-    @unittest.skipUnless(DEVICE == "cpu", "arrays stand beside tensors of a CPU")
+    @unittest.skipUnless(DEVICE == "cpu", "arrays can only be mixed with CPU tensors")
     def test_arrays_in_other_ways_to_the_same_call(self):
         q, k, v = operands()
         for choices in ARRAYS:
@@ -81,8 +80,8 @@ class RecordedFeaturesTest(unittest.TestCase):
         slopes = np.array(attune.alibi_slopes(2), np.float32)
         self.assertSame(both(q, k, v, attune.flash.flash_attn_func, alibi_slopes=slopes), "slopes")
 
-    @unittest.skipUnless(DEVICE == "cpu", "arrays stand beside tensors of a CPU")
-    def test_gradients_are_those_with_tensors(self):
+    @unittest.skipUnless(DEVICE == "cpu", "arrays can only be mixed with CPU tensors")
+    def test_gradients_equal_those_of_tensors(self):
         given = operands()
         dout = draw(2, ROWS, 2, 16) + 1
         for choices in ARRAYS:
@@ -95,7 +94,7 @@ class RecordedFeaturesTest(unittest.TestCase):
             for x, y in zip(*found):
                 self.assertTrue(torch.equal(x, y), choices)
 
-    @unittest.skipUnless(DEVICE == "cpu", "arrays stand beside tensors of a CPU")
+    @unittest.skipUnless(DEVICE == "cpu", "arrays can only be mixed with CPU tensors")
     def test_arrays_that_change_between_forward_and_backward(self):
         for name, array, other in (("bias", NUMBERS.copy(), 0), ("seed", np.array([3]), 4)):
             choices = {name: array, "dropout_p": 0.5 if name == "seed" else 0.0}
@@ -107,7 +106,7 @@ class RecordedFeaturesTest(unittest.TestCase):
             for x, y in zip(torch.autograd.grad(o, leaves, draw(2, ROWS, 2, 16)), want):
                 self.assertTrue(torch.equal(x, y), name)
 
-    def test_what_is_refused_is_refused_in_the_same_words(self):
+    def test_refusals_have_equal_words(self):
         q, k, v = operands()
         for choices in REFUSED:
             plain, recorded = both(q, k, v, **choices)
@@ -120,7 +119,7 @@ class RecordedFeaturesTest(unittest.TestCase):
         plain, recorded = both(q, k, v, attune.flash.flash_attn_func, alibi_slopes=attune.alibi_slopes(2))
         self.assertEqual(plain, recorded)
 
-    def test_nothing_of_a_call_is_left_over(self):
+    def test_a_call_leaves_no_state_behind(self):
         with self.assertRaisesRegex(RuntimeError, "internal error: .*bias"):
             _train._record(*(leaf(x) for x in operands()), {"bias": "nonsense"}, False, False)
         with self.assertRaisesRegex(RuntimeError, "internal error: .*new_feature"):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that do not fit: every function refuses them in a sentence that names the caller's own argument, never with
-an error of Python or PyTorch, and never computes another result in silence. On PyTorch's tensors of a CPU; skips aloud
-(status 77) without."""
+"""Arguments that do not fit: every function refuses them with a message that names the caller's argument, never with an
+error of Python or PyTorch, and never silently computes another result. On PyTorch's CPU tensors; skips aloud (status
+77) without PyTorch."""
 import math
 import sys
 import unittest

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""rotary_table(scaling=) beside transformers' own functions: the rope parameters of every config type that has some,
-and others of each rope type. Skips aloud (status 77) without PyTorch or transformers."""
+"""rotary_table(scaling=) against transformers' functions: the rope parameters of every config type that has any, and
+further parameters of each rope type. Skips aloud (status 77) without PyTorch or transformers."""
 import importlib
 import itertools
 import os
@@ -38,14 +38,14 @@ def configs():
     for file in sorted((pathlib.Path(transformers.__file__).parent / "models").glob("*/configuration_*.py")):
         try:
             module = importlib.import_module(f"transformers.models.{file.parent.name}.{file.stem}")
-        except Exception:  # what it needs is not installed
+        except Exception:  # its dependencies are not installed
             continue
         for name, one in vars(module).items():
             if isinstance(one, type) and issubclass(
                     one, transformers.PretrainedConfig) and one.__module__ == module.__name__:
                 try:
                     made = one()
-                except Exception:  # it has no defaults
+                except Exception:  # the config has no defaults
                     continue
                 for part in parts(made):
                     if getattr(part, "rope_parameters", None):

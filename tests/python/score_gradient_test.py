@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of biases, tables of distances, ALiBi's slopes and sinks, by PyTorch's autograd and by hand, against
-autograd in float64.
+"""Gradients of biases, tables of distances, ALiBi's slopes and sinks, by PyTorch's autograd and by direct calls,
+against autograd in float64.
 
     score_gradient_test.py [cuda] [whole]     whole: every dtype
 
@@ -19,7 +19,7 @@ ROWS, KEYS, HEADS = 33, 40, 4
 SEEN = grids.visible(ROWS, KEYS, "bottom_right", device=DEVICE)
 I, J = torch.arange(ROWS, device=DEVICE)[:, None], torch.arange(KEYS, device=DEVICE)[None]
 DISTANCE = (I + KEYS - ROWS - J).abs()
-# A slope's gradient is a sum of terms of both signs, each of the distance: rounding of o in 16 bits is felt more.
+# A slope's gradient sums terms of both signs times the distance, so rounding o to 16 bits matters more.
 ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 ALLOWED_OF_SLOPES = {torch.float32: 1e-4, torch.bfloat16: 0.15}
 SHAPES = {
@@ -105,7 +105,7 @@ class ScoreGradientTest(GradientsTest):
         without = attune.attention(q, k, v, bias=bias.detach(), mask="causal_bottom_right", **PLACE)
         for x, y in zip(of_all, torch.autograd.grad(without, (q, k, v), dout)):
             self.assertTrue(torch.equal(x, y))
-        # Calls that are known without history, and then have one.
+        # Calls that are known without autograd's history, then calls with it.
         for _ in range(3):
             self.assertIsNone(
                 attune.attention(q.detach(), k.detach(), v.detach(), bias=bias.detach(), mask="causal_bottom_right",
@@ -134,7 +134,7 @@ class ScoreGradientTest(GradientsTest):
                     shape = (2, max(rows + keys - 1, 1))
                 learned = torch.randn(shape, device=DEVICE).requires_grad_()
                 with self.subTest(name=name, batch=batch, rows=rows, keys=keys):
-                    for _ in range(3):  # memory that others have written
+                    for _ in range(3):  # reused memory that holds other data
                         torch.full((64,), 7.0, device=DEVICE)
                         learned.grad = None
                         attune.attention(q, k, k, **{name: learned}).sum().backward()

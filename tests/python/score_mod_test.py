@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """score_mod and mask_mod of attune.attention(): traced functions and text, on the CPU against float64, and against
-PyTorch's own flex_attention where there is PyTorch. The functions are those that users of FlexAttention know, written
-from their definitions. Skips aloud (status 77) without NumPy or the CPU target."""
+PyTorch's flex_attention if PyTorch is installed. The functions are well known to users of FlexAttention, rewritten from
+their definitions. Skips aloud (status 77) without NumPy or the CPU target."""
 import functools
 import math
 import os
@@ -155,7 +155,7 @@ class ScoreModTest(unittest.TestCase):
         for score in (noop, activation, rope_score(*parts), soft_window(SLOPES)):
             self.compare(score_mod=score)
 
-    def test_both_and_features_beside_them(self):
+    def test_score_mod_mask_mod_and_features_together(self):
         bias = DRAW.standard_normal((LENGTH, LENGTH)).astype(np.float32)
         own = DRAW.standard_normal((LENGTH,)).astype(np.float32)
         score = lambda score, b, h, q_idx, kv_idx: 2 * score + own[kv_idx]
@@ -207,7 +207,7 @@ class ScoreModTest(unittest.TestCase):
         self.compare(mask_mod=sliding_window(33))
         self.assertEqual(_programs.program_of.cache_info().misses, found)
 
-    def test_a_number_that_python_asks_for_is_a_constant(self):
+    def test_a_number_that_python_reads_becomes_a_constant(self):
         def sum_of(terms, is_on):
             def score(score, b, h, q_idx, kv_idx):
                 for i in range(terms):
@@ -217,7 +217,7 @@ class ScoreModTest(unittest.TestCase):
         for terms, is_on in ((1, False), (4, True), (2, True), (4, False)):
             self.compare(score_mod=sum_of(terms, is_on))
 
-    def test_a_shape_that_python_asks_for_is_a_constant(self):
+    def test_a_shape_that_python_reads_becomes_a_constant(self):
         for length in (LENGTH, 7):
             table = DRAW.standard_normal((length,)).astype(np.float32)
             self.compare(score_mod=lambda score, b, h, q_idx, kv_idx: score + table[kv_idx % table.shape[0]])
@@ -291,7 +291,7 @@ class ScoreModTest(unittest.TestCase):
             self.refused(r"score_mod_test\.py:\d+: a Python if", mask_mod=mask)
         self.refused("known when the function is traced", mask_mod=lambda b, h, q, k: [1, 2, 3][q] > k)
 
-    def test_what_the_language_has_not(self):
+    def test_expressions_outside_the_language_are_refused(self):
         table, wide, lists = np.zeros((HEADS, LENGTH), np.float32), np.zeros((LENGTH,)), np.zeros((1,) * 5, np.float32)
         for message, score in ((r"numpy\.sin is not in the score language; functions are abs",
                                 lambda s, *at: np.sin(s)), (r"numpy\.cumsum is not", lambda s, *at: np.cumsum(s)),
@@ -350,7 +350,7 @@ class TorchTest(unittest.TestCase):
         block_mask = None if mask_mod is None else create_block_mask(mask_mod, BATCH, HEADS, LENGTH, LENGTH,
                                                                      device="cpu")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is slow
+            warnings.simplefilter("ignore")  # PyTorch warns that it is slow
             want = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod, block_mask,
                                   enable_gqa=True).transpose(1, 2)
         o = attune.attention(q, k, v, score_mod=score_mod, mask_mod=mask_mod)

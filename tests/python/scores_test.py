@@ -63,7 +63,7 @@ class ScoresTest(unittest.TestCase):
 
     def test_a_bias_of_minus_infinity_hides(self):
         bias = np.where(self.random.random((ROWS, KEYS)) < 0.5, -np.inf, 1).astype(np.float32)
-        bias[3] = -np.inf  # a row that sees nothing
+        bias[3] = -np.inf  # a row that sees no key
         self.compare(lambda s: s + bias, bias=bias)
 
     def test_relative_bias(self):
@@ -81,7 +81,7 @@ class ScoresTest(unittest.TestCase):
         self.assertEqual(attune.alibi_slopes(8), [2.0 ** -i for i in range(1, 9)])
         self.assertEqual(attune.alibi_slopes(6), [2.0 ** -2, 2.0 ** -4, 2.0 ** -6, 2.0 ** -8, 2.0 ** -1, 2.0 ** -3])
 
-    def test_what_hides_keys(self):
+    def test_features_that_hide_keys(self):
         keep = self.random.random((BATCH, 1, ROWS, KEYS)) < 0.7
         self.compare(seen=keep, mask_tensor=keep)
         lengths = np.array([20, KEYS], np.int32)
@@ -97,7 +97,7 @@ class ScoresTest(unittest.TestCase):
     def test_sinks(self):
         sinks = np.array([0.5, -3, 20, -np.inf], np.float32)
         given = operands()
-        lengths = np.array([0, KEYS], np.int32)  # rows of the first entry have the sink alone
+        lengths = np.array([0, KEYS], np.int32)  # rows of the first entry see only the sink
         o, lse = attune.attention(*given, return_lse=True, sinks=sinks, key_lengths=lengths)
         plain_o, plain_lse = attune.attention(*given, return_lse=True, key_lengths=lengths)
         want = np.logaddexp(plain_lse.astype(np.float64), sinks[:, None])
@@ -105,9 +105,9 @@ class ScoresTest(unittest.TestCase):
         with np.errstate(invalid="ignore"):
             share = np.where(np.isneginf(plain_lse), 0, np.exp(plain_lse - want)).transpose(0, 2, 1)[..., None]
         self.assertLess(np.abs(o - plain_o * share).max(), 3e-5)
-        np.testing.assert_array_equal(o[:, :, 3], plain_o[:, :, 3])  # -inf is none, bit for bit
+        np.testing.assert_array_equal(o[:, :, 3], plain_o[:, :, 3])  # a sink of -inf equals no sink, bit for bit
 
-    def test_several_at_a_time_stand_in_their_order(self):
+    def test_several_features_apply_in_their_order(self):
         bias = self.random.standard_normal((HEADS, ROWS, KEYS)).astype(np.float32)
         lengths = np.array([50, 9], np.int32)
         slopes = np.array(attune.alibi_slopes(HEADS), np.float32)
@@ -176,7 +176,7 @@ class ScoresTest(unittest.TestCase):
         with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; must be equal"):
             self.run_plan("", programs=causal, q_position0=7)
 
-    def test_tensors_by_row_and_key_are_the_calls_own(self):
+    def test_tensors_by_row_and_key_are_indexed_from_the_calls_first_row_and_key(self):
         """Wherever the call's rows and keys stand; slopes beside them count from there."""
         slopes = np.full((BATCH, HEADS), 0.2, np.float32)
         far = np.abs(self.row + 12 - 2 + KEYS - ROWS - self.key) * 0.2

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.sdpa takes what torch.nn.functional.scaled_dot_product_attention does, with the same results and gradients, in
-eager mode and in torch.compile; else there is a sentence. signatures_test.py has random calls of the usual form. Skips
-aloud (status 77) without PyTorch or the CPU target."""
+"""attune.sdpa takes the arguments of torch.nn.functional.scaled_dot_product_attention, with equal results and
+gradients, in eager mode and in torch.compile; otherwise it raises a message. signatures_test.py has random calls of the
+usual form. Skips aloud (status 77) without PyTorch or the CPU target."""
 import os
 import sys
 import unittest
@@ -90,7 +90,7 @@ class Compared(unittest.TestCase):
 
 
 class SdpaTest(Compared):
-    def test_what_pytorch_takes(self):
+    def test_calls_that_pytorch_serves(self):
         for name, (operands, given) in CALLS.items():
             with self.subTest(name):
                 for _ in range(2):  # the second call may be a known one
@@ -168,7 +168,7 @@ class NestedTest(Compared):
             values = [draw(14, heads, 32).requires_grad_() for heads in (4, heads_kv, heads_kv)]
             nested = [self.nested(x) for x in values]
             o = ours(*nested, is_causal=is_causal, enable_gqa=heads_kv != 4)
-            self.assertEqual((nested[0] + o).shape, nested[0].shape)  # of the same ragged axis
+            self.assertEqual((nested[0] + o).shape, nested[0].shape)  # both have the same ragged axis
             o = o.transpose(1, 2).values()
             found = [o.detach(), *torch.autograd.grad(o.pow(2).sum(), values)]
             parts = [

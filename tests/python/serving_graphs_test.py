@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls over caches inside graphs, on PyTorch's CPU tensors: make_fx, torch.jit.trace, torch.compile without graph
-breaks and torch.export hold ops for them, give what eager calls give, write caches in place, and follow lengths that
-change without another compilation. Arguments: whole: more backends.
+"""Calls over caches inside graphs, on PyTorch's CPU tensors. make_fx, torch.jit.trace, torch.compile without graph
+breaks and torch.export keep them as ops. Results equal eager calls, caches are written in place, and changed lengths
+need no recompilation. Arguments: whole: more backends.
 
     serving_graphs_test.py [whole]
 
@@ -121,7 +121,7 @@ class ServingGraphsTest(unittest.TestCase):
             for number, (one, other) in enumerate(zip(found, want, strict=True)):
                 self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
                 self.assertTrue(torch.allclose(one.float(), other.float(), rtol=1e-5, atol=1e-6),
-                                f"{number} of {now}")  # exp of inductor is another
+                                f"{number} of {now}")  # inductor has another exp
 
     def test_make_fx(self):
         for name, (function, given) in CASES.items():
@@ -170,7 +170,7 @@ class ServingGraphsTest(unittest.TestCase):
                 self.assertTrue(torch.equal(call(*given), function(*given)))
         self.assertEqual(counter.frame_count, 2)
 
-    def test_lists_that_are_not_there_are_refused_when_the_graph_runs(self):
+    def test_wrong_lists_are_refused_when_the_graph_runs(self):
         torch._dynamo.reset()
         read = lambda q, k, v, k_cache, v_cache, table, lengths: attune.attention_kvcache(
             q, k_cache, v_cache, lengths, page_table=table)  # noqa: E731
@@ -179,7 +179,7 @@ class ServingGraphsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is 65; must be 0 to 64"):
             call(*operands((3, 65)))
 
-    def test_what_no_op_carries_is_refused_by_name(self):
+    def test_arguments_without_an_op_are_refused_by_name(self):
         own, given = attune.Context("cpu", store=""), operands((3, 4))
         table = torch.rand(4)
         cases = ((dict(context=own), "context is .*Context.* in a spec it must be None or a target"),
@@ -203,7 +203,7 @@ class ServingGraphsTest(unittest.TestCase):
         for copy in ("empty_strided_cpu((8, 16, 2, 32)", "cpp_fused"):
             self.assertNotIn(copy, code[0].replace("from torch", ""))
 
-    def test_ops_are_what_their_schemas_say(self):
+    def test_ops_agree_with_their_schemas(self):
         import attune.torch
         q, k, v, k_cache, v_cache, table, lengths = operands((3, 4))
         latent, rows = torch.randn(8, 16, 96), dict(q_begins=ints(0, 1, 4), seqlen_q=3)

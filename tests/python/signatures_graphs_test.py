@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention's functions for serving and FlashInfer's wrappers inside graphs, on PyTorch's CPU tensors: without
-graph breaks, with the results of eager calls, caches written in place, and lengths that change from call to call.
-Arguments: whole: inductor for all.
+"""FlashAttention's serving functions and FlashInfer's wrappers inside graphs, on PyTorch's CPU tensors: no graph
+breaks, results equal eager calls, caches are written in place, and lengths may change between calls. Arguments: whole:
+inductor for all.
 
     signatures_graphs_test.py [whole]
 
@@ -239,7 +239,7 @@ class SignaturesGraphsTest(unittest.TestCase):
         for counts in COUNTS[:3]:
             self.near(gradients(call, sequences(counts)), gradients(function, sequences(counts)), counts)
 
-    def test_what_graphs_do_not_hold_is_refused_by_name(self):
+    def test_arguments_that_graphs_cannot_hold_are_refused_by_name(self):
         def refused(message, gradients=False, **choices):
             two = choices.pop("two", False)
             given = sequences((5, 9))
@@ -256,7 +256,7 @@ class SignaturesGraphsTest(unittest.TestCase):
         refused("attention_chunk with gradients, would be a program", True, attention_chunk=4, causal=True)
         refused("cu_seqlens_q and cu_seqlens_k are different tensors, or", True, causal=True, two=True)
 
-    def test_lengths_that_are_not_there_are_refused_when_the_graph_runs(self):
+    def test_wrong_lengths_are_refused_when_the_graph_runs(self):
         call, _ = self.compiled(OVER_CACHES["write"], "aot_eager")
         call(*operands((5, 9)))
         with self.assertRaisesRegex(ValueError, r"kv_lengths\[0\] is 65; must be 0 to 64"):
@@ -274,14 +274,14 @@ class SignaturesGraphsTest(unittest.TestCase):
             plan, run, given = make()
             call, counter = self.compiled(run, "aot_eager")
             with self.subTest(make.__name__), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of latent caches apart
+                warnings.simplefilter("ignore")  # separate latent caches are copied with a warning
                 for lengths in ([20, 33], [21, 40], [10, 36], [25, 39], [30, 45]):
                     plan(lengths)
                     now = given(lengths)
                     self.near(flat(call(*now)), flat(run(*now)), lengths)
                 self.assertLessEqual(
                     counter.frame_count,
-                    3 if make is masked else 2)  # sizes of masks, powers of two, are numbers of programs
+                    3 if make is masked else 2)  # mask sizes: powers of two, graph constants
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.sdpa, attune.flash and attune.flex against float64: random calls, what the signatures do not share, refusals.
+"""attune.sdpa, attune.flash and attune.flex against float64: random calls, differences of the signatures, refusals.
 Arguments: cpu or cuda; whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published
 grids. Skips aloud (status 77) without PyTorch or the device."""
 import os
