@@ -129,7 +129,7 @@ TEST_F(ExchangeTest, AFileThatWasCutIsRefused) {
   EXPECT_EQ(import(unsaid).trials.size(), 3U) << "files of older programs do not say how many";
 }
 
-TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
+TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyTheRequestedRows) {
   Store from = store("from");
   fill(from);
   TuningKey elsewhere = sample_key();
@@ -149,7 +149,7 @@ TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
     EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
 }
 
-TEST_F(ExchangeTest, OfManyThatWriteOneSliceOneDoes) {
+TEST_F(ExchangeTest, OneOfManyWritersOfASliceSucceeds) {
   Store from = store("from");
   fill(from);
   const StoreContents contents = read_contents(from);

@@ -89,7 +89,7 @@ TEST(PinFile, AnyChangedByteAndAnyCutIsRefused) {
   EXPECT_THAT(refusal(text + "x\n"), HasSubstr("is not the last line"));
 }
 
-TEST(PinFile, WhatIsWrongIsSaid) {
+TEST(PinFile, FaultsAreNamed) {
   const std::string line =
       pins_of({winner(2048, 64, "2026-01-01T00:00:00.000Z")}).pins.front().line();
   EXPECT_THAT(refusal(summed("attune pin 2\n")), HasSubstr("site.pin: line 1: is not"));

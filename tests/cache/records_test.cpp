@@ -114,7 +114,7 @@ TEST(Records, ExtentsThatNoProblemHasAreRefused) {
   }
 }
 
-TEST(Records, NumbersThatAreNoIntegersOfTheirSizeAreRefused) {
+TEST(Records, NumbersOutsideTheirIntegerTypeAreRefused) {
   const TuningKey key = sample_key();
   const std::string line = winner_line(sample_winner(key));
   ASSERT_NO_THROW(parse_winner_line(line));
@@ -131,7 +131,7 @@ TEST(Records, NumbersThatAreNoIntegersOfTheirSizeAreRefused) {
   }
 }
 
-// These digests stand in stores: if this fails, every stored row has become a miss.
+// Stores hold these digests. If this test fails, no stored row is found any more.
 TEST(Records, DigestsAreFrozen) {
   const TuningKey key = sample_key();
   EXPECT_EQ(key.device.text(),
@@ -179,7 +179,7 @@ TEST(Records, EveryStructuralFactOfADeviceTakesPart) {
   EXPECT_FALSE(changed([](DeviceIdentity& d) { d.conditions = {"1.2.3", 500}; }));
 }
 
-TEST(Records, ConditionsDifferInWhatBothKnow) {
+TEST(Records, ConditionsAreComparedOnlyIfBothAreKnown) {
   const char* const pattern = "{}, now {}";
   const Conditions now{"580.1", 700};
   EXPECT_EQ(difference(now, now, pattern), "");

@@ -139,7 +139,7 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
             << stored.size() << " stored\n";
 }
 
-TEST_F(StoreCrashTest, ReaderRollsBackWhatAKilledWriterLeft) {
+TEST_F(StoreCrashTest, ReaderRollsBackAKilledWritersTransaction) {
   writer().put_trial(sample_key(), sample_trial(64));
   const pid_t child = fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and rows that are not what was written: truncated, empty, bit-flipped, foreign, altered.
+// Damaged files and rows: truncated, empty, bit-flipped, foreign, altered.
 // Never a crash, never a wrong image; a reader gets an error or a miss, a writer sets the file
 // aside and goes on.
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST_F(StoreDamageTest, ZeroLengthFileIsAMissAndThenAStore) {
   EXPECT_TRUE(set_aside().empty());
 }
 
-TEST_F(StoreDamageTest, AWriterGoesOnInTheFileThatStandsAtItsPath) {
+TEST_F(StoreDamageTest, AWriterContinuesInTheFileAtItsPath) {
   Store store = Store::open(file(), StoreMode::kReadWrite);
   store.put_trial(sample_key(), sample_trial(64));
   fs::rename(file(), file("aside"));
@@ -156,7 +156,7 @@ TEST_F(StoreDamageTest, OverwrittenPagesAreFoundInLaterCalls) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
 }
 
-TEST_F(StoreDamageTest, OfTwoThatFindTheDamageOneReplacesTheFile) {
+TEST_F(StoreDamageTest, OneOfTwoProcessesReplacesADamagedFile) {
   fill();
   std::string bytes = read_bytes(file());
   Store first = writer(), second = writer();

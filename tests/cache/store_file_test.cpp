@@ -31,7 +31,7 @@ TEST_F(StoreFileTest, JournalGoesWithItsFile) {
   EXPECT_EQ(aside.filename().string().rfind("store.db.corrupt-2", 0), 0U);
 }
 
-TEST_F(StoreFileTest, FileThatAnotherProcessPutThereStays) {
+TEST_F(StoreFileTest, FileOfAnotherProcessStays) {
   write_bytes(file("damaged"), "damaged");
   const FileId damaged = file_id(file("damaged"));
   write_bytes(file(), "fresh");
@@ -75,7 +75,7 @@ TEST_F(StoreFileTest, OnlyStoresCanBeDamagedStores) {
 
 // Closing a descriptor of a file gives up all locks that the process has on it, those of SQLite's
 // connections as well.
-TEST_F(StoreFileTest, AFreshFileIsNeverOpenedBesideSqlite) {
+TEST_F(StoreFileTest, AFreshFileIsOpenedOnlyBySqlite) {
   const int watch = inotify_init1(IN_NONBLOCK);
   ASSERT_GE(inotify_add_watch(watch, folder_.c_str(), IN_CREATE | IN_OPEN | IN_CLOSE), 0);
   create_store_file(file());

@@ -73,7 +73,7 @@ TEST_F(StorePathTest, AFolderAboveThatOthersCanWriteIsRefused) {
                 HasSubstr("directory " + above.string() + " has mode 0777"));
 }
 
-TEST_F(StorePathTest, WhatIsNoFileIsRefusedAndDoesNotHang) {
+TEST_F(StorePathTest, FifosAndDirectoriesAreRefusedWithoutHanging) {
   ASSERT_EQ(mkfifo(file("fifo").c_str(), 0600), 0);
   fs::create_directory(file("directory"));
   fs::create_symlink("/dev/zero", file("zero"));

@@ -151,7 +151,7 @@ TEST_F(StoreTest, WinnerComesBackWhole) {
   EXPECT_EQ(reader().all_winners().size(), 1U);
 }
 
-TEST_F(StoreTest, WinnersOfWantedProblemsAloneAreRead) {
+TEST_F(StoreTest, OnlyWinnersOfRequestedProblemsAreRead) {
   const TuningKey plain = sample_key();
   TuningKey wide = plain;
   wide.spec.head_dim_qk = wide.spec.head_dim_v = 64;
@@ -188,7 +188,7 @@ TEST_F(StoreTest, RowsAfterEachOtherKeepTheirOwnIdentities) {
     })) << to_text(key.shape);
 }
 
-TEST_F(StoreTest, OneCpusOtherThreadCountsAreAskedForByThemselves) {
+TEST_F(StoreTest, OtherThreadCountsOfACpuAreRequestedSeparately) {
   TuningKey two = sample_key();
   two.device = {"cpu:znver4", 2, 0, 0, 32 << 20, 0, 0, "+avx2", "AMD EPYC", ""};
   writer().put_winner(two, sample_winner(two));
@@ -223,7 +223,7 @@ TEST_F(StoreTest, WinnersOfTwoTemplatesLiveSideBySideBestFirst) {
       << "normal effort before quick, though older";
 }
 
-TEST_F(StoreTest, PinStandsBesideTheTunedWinner) {
+TEST_F(StoreTest, PinAndTunedWinnerAreBothKept) {
   Store store = writer();
   const TuningKey key = sample_key();
   store.put_winner(key, sample_winner(key, 64));
@@ -320,7 +320,7 @@ TEST_F(StoreTest, StatsCountRows) {
   EXPECT_TRUE(store.verify().empty());
 }
 
-TEST_F(StoreTest, GarbageIsWhatNothingNames) {
+TEST_F(StoreTest, GarbageIsEveryUnreferencedRow) {
   Store store = writer();
   const TuningKey key = sample_key();
   store.put_trial(key, sample_trial());  // the default, 128
@@ -357,7 +357,7 @@ TEST_F(StoreTest, ReaderRefusesToWriteAndMissingFileIsNullopt) {
 }
 
 // Each merge brings a winner and its image at once, so no look finds one without the other.
-TEST_F(StoreTest, WhatIsReadStoodTogether) {
+TEST_F(StoreTest, ReadsAreConsistentSnapshots) {
   Store writing = writer();
   std::atomic<bool> ended = false;
   std::thread puts([&] {

@@ -29,7 +29,7 @@ scarce=op=append_kv,dtype=fp32,head_dim=128,heads=4/2,batch=9,seqlen_q=50,seqlen
   json 'o["rows"][0]["flops"] == 0 and o["rows"][0]["bytes"] == 6 * 2 * 2 * 128 * 2 * 2'
 }
 
-@test "what does not fit is refused by name" {
+@test "arguments that do not fit are refused by name" {
   attune explain --problem $plain,rotary_dim=8
   refused 1 "rotary is none" "rotary_dim"
   attune explain --problem $plain,rotary=fp32,rotary_dim=66

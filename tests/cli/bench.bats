@@ -21,7 +21,7 @@ load contract
   json 'o["rows"][0]["rung"] == "default_config" and o["geomean_speedup_over_default"] == 1'
 }
 
-@test "bench of 8-bit operands against standard attention on what they stand for" {
+@test "bench of 8-bit operands against standard attention on their values" {
   need_cpu_target
   attune bench --target cpu --problem $problem --dtype e4m3 --accuracy fast --scale-block 64 --time 0.2 --json
   expect 0
@@ -36,7 +36,7 @@ load contract
   json 'o["rows"][0]["problem"].endswith("accuracy=split") and o["rows"][0]["rung"] == "default_config"'
 }
 
-@test "bench uses what was tuned" {
+@test "bench uses the tuned config" {
   tuned
   attune bench --target cpu --problem $problem --time 0.2 --json --no-standard
   expect 0
@@ -64,7 +64,7 @@ load contract
   refused 1 '"tile"' block_m
 }
 
-@test "a time that is no number" {
+@test "a time that is not a number" {
   attune bench --target cpu --problem $problem --time long
   refused 1 --time long
   for wrong in nan inf 0; do

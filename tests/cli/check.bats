@@ -109,7 +109,7 @@ load contract
   refused 1 "--fuzz is given with --dropout"
 }
 
-@test "gradients of one order are held against those of a second run" {
+@test "gradients of a fixed order are compared with a second run" {
   need_cpu_target
   attune check --target cpu --sample 3 --problem op=attention_backward,deterministic=1,dtype=bf16,head_dim=40,heads=4/2,seqlen_q=33,seqlen_kv=65,mask=causal_bottom_right --json
   expect 0
@@ -148,7 +148,7 @@ load contract
   done
 }
 
-@test "what only the reference serves is said with the templates' own reason, and no tune is advised" {
+@test "problems that only the reference serves are reported with each template's reason and no advice to tune" {
   need_cpu_target
   attune check --target cpu --problem op=attention_backward,dtype=fp32,head_dim=64,heads=2,seqlen=64,mask=none,alibi=1,score_gradient=alibi
   expect 0

@@ -3,7 +3,7 @@
 # Contract of `attune db`: reading, upkeep and exchange of stores.
 load contract
 
-@test "ls and show tell what was tried, how fast and why" {
+@test "ls and show report the trials, their times and the reasons" {
   tuned
   attune db ls --json
   expect 0
@@ -145,7 +145,7 @@ END
   expect 0
 }
 
-@test "gc keeps what is in use" {
+@test "gc keeps rows in use" {
   tuned
   attune db gc --json
   expect 0
@@ -154,7 +154,7 @@ END
   json 'len(o["winners"]) == 1'
 }
 
-@test "rm deletes what is named, and nothing else" {
+@test "rm deletes only the named rows" {
   tuned
   local other=${problem/seqlen=128/seqlen=32}
   attune tune --target cpu --problem $other --effort quick --budget 20
@@ -294,13 +294,13 @@ END
   done
 }
 
-@test "an export with an ending nobody knows" {
+@test "an export with an unknown file ending" {
   tuned
   attune db export "$dir/rows.xml"
   refused 1 rows.xml .jsonl
 }
 
-@test "a file that is not there" {
+@test "a file that does not exist" {
   attune db import "$dir/none.jsonl"
   refused 5 none.jsonl
 }

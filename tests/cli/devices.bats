@@ -27,7 +27,7 @@ load contract
   json 'any("libcuda" in sentence for sentence in o["missing"])'
 }
 
-@test "a CPU plugin that is not there" {
+@test "a CPU plugin that does not exist" {
   ATTUNE_CPU_PLUGIN=/nosuch.so attune compile --arch cpu --problem $problem --out "$BATS_TEST_TMPDIR/kernels"
   refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; must be the path of libattune_clang.so"
 }

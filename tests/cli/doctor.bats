@@ -33,7 +33,7 @@ load contract
   [ ! -e "$ATTUNE_STORE" ]
 }
 
-@test "an empty ATTUNE_STORE is no store, and nothing is missing for it" {
+@test "an empty ATTUNE_STORE means no store, and doctor reports nothing missing" {
   ATTUNE_STORE= HOME=$dir attune doctor
   [[ $output == *"found    store       none, as ATTUNE_STORE says"* ]]
   ATTUNE_STORE= HOME=$dir attune tune --target cpu --problem $problem
@@ -57,7 +57,7 @@ load contract
   [[ $output == *"ATTUNE_NVRTC=$dir/none.so"*"passed over"* ]]
 }
 
-@test "the store is found when it is there" {
+@test "an existing store is found" {
   tuned
   attune doctor --json
   json 'o["store_found"] and not any("SHA-256" in w for w in o["warnings"])'
@@ -71,7 +71,7 @@ END
   [[ $output == *"found    store"*"warning: "*"SHA-256"* ]]
 }
 
-@test "variables in force, and what they resolve to" {
+@test "variables in force, and their resolved values" {
   tuned
   attune export "$dir/kernels"
   expect 0
@@ -116,7 +116,7 @@ END
   [[ $output == *"missing  store"* && $output == *ATTUNE_STORE* ]]
 }
 
-@test "a store that is no database" {
+@test "a store that is not a database" {
   mkdir -p "$dir/store"
   chmod 700 "$dir/store"
   head -c 5000 /dev/zero | tr '\0' x >"$ATTUNE_STORE"

@@ -270,7 +270,7 @@ END
   grep -q "Machine code, by objdump" "$dir/kernel.html"
 }
 
-@test "emit --html without a disassembler shows PTX; its tags are its own, whatever a program says" {
+@test "emit --html without a disassembler shows PTX, and escapes tags in programs" {
   need_nvrtc
   printf '// scalar script: float\nreturn score<script ? score : score * 0.5;\n' > "$dir/mod"
   PATH=/nowhere attune emit --problem $gpu_problem --score-mod "$dir/mod" --arch sm_80 --html

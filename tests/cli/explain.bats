@@ -54,7 +54,7 @@ load contract
   json 'o["rung"] in ("bucket", "nearest", "default_config") and o["why"]'
 }
 
-@test "policy strict refuses what is not tuned" {
+@test "policy strict refuses problems that are not tuned" {
   need_cpu_target
   attune explain --target cpu --problem $problem --policy strict
   refused 2 tuned
@@ -72,13 +72,13 @@ load contract
   refused 1 "ATTUNE_POLICY" "must be default, nearest or strict"
 }
 
-@test "no_jit: what would have to be compiled is not promised" {
+@test "no_jit: kernels that would need compiling are not promised" {
   need_cpu_target
   ATTUNE_NO_JIT=1 attune explain --target cpu --problem $problem
   refused 4 no_jit
 }
 
-@test "options of a model beside --problem" {
+@test "options of a model together with --problem" {
   attune explain --target cpu --problem $problem --seqlen 99
   refused 1 "--seqlen is given without MODEL"
 }
@@ -100,7 +100,7 @@ load contract
   [[ ${errors##*$'\n'} == *"SHA-256 differs"* ]]
 }
 
-@test "a store that is no database is seen" {
+@test "a store that is not a database is reported" {
   need_cpu_target
   mkdir -p -m 700 "${ATTUNE_STORE%/*}"
   echo "no database" >"$ATTUNE_STORE"
@@ -129,7 +129,7 @@ load contract
   refused 1 "head_dim is in the problem twice"
 }
 
-@test "another form of the tuned problem finds its winner and says what it is" {
+@test "another form of the tuned problem finds its winner and explains it" {
   tuned
   local asked=${problem/causal_bottom_right/causal_top_left}
   attune explain --target cpu --problem $asked,window=2000000000:-
@@ -139,7 +139,7 @@ load contract
   json 'o["rung"] == "exact" and "causal_top_left" in o["problem"] and "causal_bottom_right" in o["same_as"]'
 }
 
-@test "what was tuned with other threads serves, and is said" {
+@test "a winner tuned with another thread count serves, and explain says so" {
   tuned
   local cores
   cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which nproc would count by; attune does not
@@ -228,7 +228,7 @@ with sqlite3.connect(sys.argv[1]) as store:
   [[ $output == *"nearest    "*"head_dim=64"* && $output == *"differs    head_dim is 64, here 128"* && $output == *"differs    the device is "* ]]
 }
 
-@test "a --store that is not there is said, and stays so" {
+@test "a missing --store is reported, and not created" {
   need_cpu_target
   for command in "explain" "check" "bench --time 0.05 --no-standard"; do
     attune $command --target cpu --problem $problem --store "$dir/missing.db"
@@ -238,7 +238,7 @@ with sqlite3.connect(sys.argv[1]) as store:
   done
 }
 
-@test "a site's store that is not there is said" {
+@test "a missing site store is reported" {
   need_cpu_target
   ATTUNE_SITE_STORES=$dir/nowhere/store.db attune explain --target cpu --problem $problem
   expect 0

@@ -132,7 +132,7 @@ END
   json 'o["rows"][0]["rung"] == "exact"'
 }
 
-@test "only what is asked for is exported" {
+@test "only the requested problems are exported" {
   tuned
   attune export "$dir/a.attune" --only ${problem/seqlen=128/seqlen=4096} --json
   expect 0
@@ -150,7 +150,7 @@ END
   [ ! -e "$dir/b.attune" ]
 }
 
-@test "only what a program asked for, as it was captured" {
+@test "only captured problems of a program are exported" {
   tuned
   ATTUNE_CAPTURE=$dir/asked.jsonl attune bench --target cpu --problem ${problem/seqlen=128/seqlen=64} --no-standard --time 0.1
   expect 0

@@ -111,7 +111,7 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'o["rows"][0]["flops"] > 0'
 }
 
-@test "what the op does not have is refused by name" {
+@test "arguments that the op does not have are refused by name" {
   attune explain --problem $slots,bias=fp32
   refused 1 "bias is given" "kv_lengths"
   attune explain --problem ${slots},packed_kv=1,page_size=4

@@ -24,7 +24,7 @@ narrow=op=merge,dtype=fp16,head_dim=40,heads=3,seqlen=333
   json 'o["rows"][0]["bytes_per_s"] > 0 and o["rows"][0]["flops"] == 0'
 }
 
-@test "what the op does not have is refused by name" {
+@test "arguments that the op does not have are refused by name" {
   attune explain --problem $narrow,mask=causal_bottom_right
   refused 1 "op merge takes no mask"
   attune explain --problem $narrow,softcap=30

@@ -21,7 +21,7 @@ load contract
   json 'any(v["name"] == "ATTUNE_PIN" and "1 pins" in str(v) for v in o["environment"])' || { echo "$output" | grep -A4 ATTUNE_PIN; false; }
 }
 
-@test "a pin that was edited, cut off or is none is refused" {
+@test "an edited, truncated or foreign pin file is refused" {
   tuned
   attune pin "$dir/site.pin"
   expect 0
@@ -37,7 +37,7 @@ load contract
   refused 5 "none.pin cannot be read"
 }
 
-@test "check says what the store would pin otherwise" {
+@test "check reports where the store would pin another kernel" {
   tuned
   attune pin "$dir/site.pin"
   expect 0
@@ -71,7 +71,7 @@ load contract
   json 'o["rung"] == "default_config"'
 }
 
-@test "shards deal the problems, and say what is wrong" {
+@test "shards divide the problems, and report faults" {
   need_cpu_target
   attune tune "$models/Llama-3.1-8B/config.json" --target cpu --shard 1/3 --dry-run --json
   expect 0

@@ -40,7 +40,7 @@ turned=op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=40,heads=3,batch=2,seqlen=33
   [[ $output == *"GB/s"* ]]
 }
 
-@test "a rotation of a head dim that is no power of two" {
+@test "a rotation of a head dim that is not a power of two" {
   attune explain --problem op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=80,heads=4,seqlen=8,rotation=hadamard
   refused 2 "head_dim_qk is 80" "powers of two"
 }

@@ -16,7 +16,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   [ "$(stat -c %a "$ATTUNE_STORE")" = 600 ]
 }
 
-@test "without a terminal there is one line for each finished shape" {
+@test "without a terminal tune prints one line per finished shape" {
   need_cpu_target
   quick --problem $problem --seqlen 16,24 --budget 60 --json
   expect 0
@@ -234,7 +234,7 @@ ended() {
   json 'all("softcap=50" in p for p in o["layer_kinds"][1]["problems"])'
 }
 
-@test "what is not supported stands in text and in the --json of a tune" {
+@test "unsupported problems are reported in a tune's text and --json" {
   need_cpu_target
   mkdir "$dir/esm"
   echo '{"model_type": "esm", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2, "position_embedding_type": "relative_key"}' >"$dir/esm/config.json"
@@ -326,7 +326,7 @@ ended() {
   refused 1 int4
 }
 
-@test "--trace says what was compiled, checked and timed when" {
+@test "--trace reports when kernels were compiled, checked and timed" {
   need_cpu_target
   quick --problem $problem --budget 60 --trace "$dir/trace.json" --json
   expect 0
@@ -345,7 +345,7 @@ assert any("block_m=" in e["name"] and e["args"]["template"] == "prefill_cpu" fo
   refused 1 --effort huge quick
 }
 
-@test "a budget that is no time" {
+@test "a budget that is not a time" {
   attune tune --target cpu --problem $problem --budget soon
   refused 1 --budget soon 10m
 }
@@ -355,7 +355,7 @@ assert any("block_m=" in e["name"] and e["args"]["template"] == "prefill_cpu" fo
   refused 1 tpu cpu
 }
 
-@test "a GPU where there is none" {
+@test "a GPU target on a machine without GPUs" {
   has_gpu && skip "a GPU is here"
   attune tune --target cuda --problem ${problem/fp32/bf16}
   refused 4 libcuda

@@ -35,7 +35,7 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 "no command was given" "commands of attune db" verify
 }
 
-@test "an unknown command is named, with what was meant and the list" {
+@test "an unknown command is named, with a suggestion and the list of commands" {
   attune tun
   refused 1 '"tun" is not a command' "did you mean tune?" doctor explain
   attune db shwo
@@ -51,7 +51,7 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 'target is "gpu"'
 }
 
-@test "a problem's parts stand apart by commas, a causal mask may be plain, a window has two sides" {
+@test "a problem's parts are separated by commas, causal is a mask, a window has two sides" {
   attune explain --problem "dtype=bf16 head_dim=128 heads=4 seqlen=64"
   refused 1 '"dtype=bf16 head_dim=128 heads=4 seqlen=64"; keys must be separated by commas'
   attune explain --problem "dtype=bf16,head_dim=128,heads=4,seqlen=64,window=128"
@@ -67,7 +67,7 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 'is_causal is "yes"; must be 0 or 1'
 }
 
-@test "an expression is no program: the error shows one" {
+@test "an expression is not a program, and the error shows a program" {
   attune explain --problem $problem --mask-mod 'kv_idx <= q_idx'
   refused 1 "--mask-mod is \"kv_idx <= q_idx\"" "'return kv_idx <= q_idx;'"
 }
@@ -96,7 +96,7 @@ db_commands="ls show stats verify gc export import merge"
   [[ $output == *"Example:"*"attune db show"* ]]
 }
 
-@test "an expression in the place of a program is told what it lacks" {
+@test "an expression instead of a program is refused with the missing parts" {
   attune emit --arch sm_80 --problem $problem --mask-mod "kv_idx <= q_idx"
   refused 1 '--mask-mod is "kv_idx <= q_idx", and no file has that name' "'return kv_idx <= q_idx;'"
   attune emit --arch sm_80 --problem $problem --score-mod none.txt
@@ -119,7 +119,7 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 --problem "attune emit --help"
 }
 
-@test "the keys, masks, types and targets stand in the help of every command that takes a problem" {
+@test "every command that takes a problem lists keys, masks, types and targets in its help" {
   local name word
   for name in tune bench check compile emit explain "db show"; do
     # shellcheck disable=SC2086
@@ -185,7 +185,7 @@ db_commands="ls show stats verify gc export import merge"
   [ -z "$(find "$dir" -name '*.part')" ]
 }
 
-@test "what cannot be written leaves no empty store and no empty folder" {
+@test "a failed write leaves no empty store and no empty folder" {
   tuned
   status=0
   errors=$(ulimit -f 1; "$ATTUNE" db merge "$ATTUNE_STORE" --store "$dir/new.db" 2>&1) || status=$?
@@ -203,7 +203,7 @@ db_commands="ls show stats verify gc export import merge"
   [[ $errors == *'\xc2\x9b'* && $errors != *$'\xc2\x9b'* ]]
 }
 
-@test "a budget that is no decimal number of seconds" {
+@test "a budget that is not a decimal number of seconds" {
   local budget
   for budget in -5 nan inf 0x10 0 1e8 1e7h +5 " 5" 5d 5M s 1e-400; do
     attune tune --target cpu --problem $problem --dry-run --budget "$budget"

@@ -119,7 +119,7 @@ TEST_F(DeviceLockTest, WaitingHasABound) {
   kill_hard(holder);
 }
 
-TEST_F(DeviceLockTest, WaitingEndsWhenAsked) {
+TEST_F(DeviceLockTest, WaitingEndsOnRequest) {
   const pid_t holder = start_holder();
   const auto began = std::chrono::steady_clock::now();
   const auto is_over = [&] {
@@ -154,7 +154,7 @@ TEST_F(DeviceLockTest, OtherUsersMayLockTheFileAndNothingElse) {
   kill_hard(holder);
 }
 
-TEST_F(DeviceLockTest, WhatIsNoLockFileCostsAWarningAndIsLeftAlone) {
+TEST_F(DeviceLockTest, OtherFilesGiveAWarningAndStayUnchanged) {
   const fs::path victim = folder_ / "victim";
   ASSERT_EQ(::symlink(victim.c_str(), file().c_str()), 0);
   EXPECT_FALSE(DeviceLock("gpu 0000:3b:00.0", folder_, {}).stopped_waiting());

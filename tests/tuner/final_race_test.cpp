@@ -49,7 +49,7 @@ TEST(FinalRace, AKernelThatLoadSlowsDownLosesThoughItIsFasterInShortBursts) {
   }
 }
 
-TEST(FinalRace, WhatOnlyALaunchThatStandsAloneCostsDoesNotCount) {
+TEST(FinalRace, CostsOfASingleLaunchDoNotCount) {
   const Config other = neighbour_of_default(), usual = parse_config(kUsual);
   const Shape shape = shape_of(llama_problem(1024));
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -62,7 +62,7 @@ TEST(FinalRace, WhatOnlyALaunchThatStandsAloneCostsDoesNotCount) {
   }
 }
 
-TEST(FinalRace, TimingsAreThoseOfTheLoadedDevice) {
+TEST(FinalRace, TimingsAreTakenOnTheLoadedDevice) {
   WorldOptions options{
       .noise = 0.002, .outliers = 0, .drift = 0, .clock_drops = 0, .load_drop = 0.25};
   const World world = world_of_two(neighbour_of_default(), 0.9, options);

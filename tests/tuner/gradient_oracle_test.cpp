@@ -233,7 +233,7 @@ TEST_F(GradientOracle, IsTheDifferenceOfForwards) {
   EXPECT_LT(kinks_, compared_ / 20);
 }
 
-TEST_F(GradientOracle, OfLoadsIsTheDifferenceOfForwards) {
+TEST_F(GradientOracle, GradientOfLoadsIsTheDifferenceOfForwards) {
   constexpr const char* kDeclared =
       "// capture table: fp32[2]\n// capture keys: bf16[1]\n// capture ids: int32[1]\n// scalar "
       "by: "

@@ -47,7 +47,7 @@ class IsolatedBackendTest : public ::testing::Test {
   IsolatedBackend backend_{{ATTUNE_MISBEHAVING_WORKER}, kShort};
 };
 
-TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
+TEST_F(IsolatedBackendTest, ForwardsTheWorkersMeasurements) {
   backend_.open(task());
   const Prepared prepared = backend_.prepare(4, kernel(0, 250));
   ASSERT_FALSE(prepared.fault);
@@ -64,7 +64,7 @@ TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
 }
 
 // A reloaded kernel is not checked, so a fault that the check would find does not show.
-TEST_F(IsolatedBackendTest, WhatWasCheckedBeforeIsLoadedAgainWithoutACheck) {
+TEST_F(IsolatedBackendTest, CheckedKernelsAreLoadedAgainWithoutACheck) {
   backend_.open(task());
   EXPECT_FALSE(backend_.reload(2, kernel(1, 300)).fault);
   EXPECT_EQ(backend_.round({2}, kSustainedSampleUs).samples.at(0).us, 300);
@@ -189,7 +189,7 @@ class HangTest : public ::testing::TestWithParam<Hang> {
   }
 };
 
-TEST_P(HangTest, LastsAsLongAsThePatienceOfTheCaller) {
+TEST_P(HangTest, EndsAtTheCallersTimeLimit) {
   const auto began = std::chrono::steady_clock::now();
   const auto passed_s = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

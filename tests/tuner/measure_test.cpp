@@ -31,7 +31,7 @@ TEST(Summarize, FewSamplesGiveTheirRange) {
   EXPECT_EQ(summarize({}).samples, 0);
 }
 
-TEST(Summarize, IntervalCoversTheMedianAsOftenAsItSays) {
+TEST(Summarize, IntervalCoversTheMedianAsOftenAsStated) {
   std::mt19937_64 random(5);
   std::exponential_distribution<double> skewed;
   for (const int n : {6, 9, 30}) {
@@ -109,7 +109,7 @@ TEST(Race, RoundsAtLowClocksAreThrownAwayAndMadeUp) {
 }
 
 // Clocks swing by a tenth from round to round; one of three kernels is 0.5 % slower.
-TEST(Race, WhatSlowsARoundDownForAllIsTakenOut) {
+TEST(Race, ASlowRoundForAllIsCancelledOut) {
   class Swinging : public Sampler {
    public:
     Round round(const std::vector<int>& order, double) override {
@@ -146,7 +146,7 @@ TEST(Race, AFaultTakesOnlyItsKernelOut) {
   EXPECT_EQ(race.survivors({0, 1, 2, 3}), std::vector<int>{0});
 }
 
-TEST(Race, StopsWhenAsked) {
+TEST(Race, StopsOnRequest) {
   ScriptedBackend backend;
   int asked = 0;
   RaceOptions options;

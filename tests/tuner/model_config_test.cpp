@@ -102,7 +102,7 @@ TEST_F(ConfigFile, KnownModelsGiveTheirProblems) {
   }
 }
 
-TEST_F(ConfigFile, WhatCannotBeReadIsRefusedWithAWayOut) {
+TEST_F(ConfigFile, AnUnreadableConfigIsRefusedWithAdvice) {
   for (const Json& entry : table().at("refused")) {
     const std::string what = refusal(entry.at("config"));
     for (const Json& words : entry.at("because"))
@@ -161,7 +161,7 @@ TEST_F(ConfigFile, ABiasHasTheTypeOfItsModel) {
   EXPECT_EQ(biases({}), (std::vector<std::string>{"fp16", "none", "fp16"}));
 }
 
-TEST_F(ConfigFile, PaddingIsAnOptionOfLayersThatSeeIt) {
+TEST_F(ConfigFile, PaddingIsAnOptionOfLayersThatAttendToPadding) {
   ShapeChoice choice{{64}, {2}, {Dtype::kFp32}};
   choice.padded = true;
   const auto padded = [&](const char* config) {

@@ -81,7 +81,7 @@ TEST_F(ModelPath, NamesInTheCache) {
             "gpt2");
 }
 
-TEST_F(ModelPath, WhatIsNotThereIsNotDownloaded) {
+TEST_F(ModelPath, MissingModelsAreNotDownloaded) {
   const std::string what = refusal("meta-llama/Llama-3.2-3B");
   EXPECT_THAT(what, HasSubstr("models--meta-llama--Llama-3.2-3B is not in the Hugging Face cache"));
   EXPECT_THAT(what, HasSubstr("hf download meta-llama/Llama-3.2-3B config.json"));

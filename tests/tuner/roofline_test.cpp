@@ -13,7 +13,7 @@ DeviceIdentity h200() {
   return {"sm_90", 132, 232448, 65536, 50 << 20, 6144, 3201000, "", "NVIDIA H200", ""};
 }
 
-TEST(Roofline, PeaksAreThoseOfDataSheets) {
+TEST(Roofline, PeaksEqualTheDataSheets) {
   EXPECT_NEAR(flops_per_clock("sm_90", Dtype::kBf16, false) * 132 * 1830e6, 989e12, 2e12);
   EXPECT_NEAR(flops_per_clock("sm_80", Dtype::kFp16, false) * 108 * 1410e6, 312e12, 1e12);
   EXPECT_NEAR(flops_per_clock("sm_80", Dtype::kFp32, true) * 108 * 1410e6, 156e12, 1e12);
@@ -40,7 +40,7 @@ TEST(Roofline, OneRowIsBoundByMemory) {
   EXPECT_NEAR(r.bound_us(), 2.0 * 16 * 8 * 8192 * 128 * 2 / 4.917e12 * 1e6, 1);
 }
 
-TEST(Roofline, WhatIsNotKnownIsZero) {
+TEST(Roofline, UnknownPeaksAreZero) {
   const Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=64");
   EXPECT_EQ(roofline_of(problem, h200(), 0).bound_us(), 0) << "the clock was not read";
   DeviceIdentity cpu;

@@ -32,7 +32,7 @@ class SearchTest : public ::testing::Test {
   const Family first_{&best_, parse_arch("sm_90")}, second_{&other_, parse_arch("sm_90")};
 };
 
-TEST_F(SearchTest, TheDefaultIsFirstAndNothingStandsTwice) {
+TEST_F(SearchTest, TheDefaultIsFirstAndNoConfigComesTwice) {
   const SearchTask t = task({first_, second_});
   const std::vector<TuneCandidate> found = first_candidates(t, effort_plan(Effort::kNormal), 1, {});
   EXPECT_TRUE(found[0].is_default);
@@ -56,7 +56,7 @@ TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
 }
 
 // For the whole space, and for the neighbours of a winner.
-TEST_F(SearchTest, WhatIsNoChoiceForTheShapeIsNotProposed) {
+TEST_F(SearchTest, ConfigsUnsuitableForTheShapeAreNotProposed) {
   class Picky : public SimulatedTemplate {
    public:
     using SimulatedTemplate::SimulatedTemplate;

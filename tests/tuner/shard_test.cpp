@@ -42,7 +42,7 @@ TEST(Shard, TextsAreRead) {
         << bad;
 }
 
-TEST(Shard, SchedulersAreAsked) {
+TEST(Shard, ShardIsReadFromSchedulerVariables) {
   EXPECT_EQ(shard("env", {{"RANK", "3"}, {"WORLD_SIZE", "16"}}), (Shard{3, 16}));
   EXPECT_EQ(shard("env", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
             (Shard{1, 2}));
@@ -62,7 +62,7 @@ TEST(Shard, SlurmsArraysNeedNotCountFromZero) {
   EXPECT_EQ(shard("env", in_a_batch_script), (Shard{2, 4}));
 }
 
-TEST(Shard, WhatSchedulersDoNotSayIsRefused) {
+TEST(Shard, IncompleteSchedulerVariablesAreRefused) {
   EXPECT_THAT(refusal("env"), HasSubstr("none of RANK, OMPI_COMM_WORLD_RANK"));
   EXPECT_THAT(refusal("env", {{"JOB_COMPLETION_INDEX", "2"}}),
               HasSubstr("JOB_COMPLETION_INDEX is 2, and nothing says of how many shards"));
@@ -89,7 +89,7 @@ std::vector<Problem> problems(int count) {
   return list;
 }
 
-TEST(Shard, EveryProblemIsDealtToAsManyShardsAsAsked) {
+TEST(Shard, EveryProblemIsDealtToTheRequestedNumberOfShards) {
   for (const int count : {1, 2, 3, 7, 16})
     for (const int replicate : {1, 2, 3}) {
       if (replicate > count) continue;
@@ -108,7 +108,7 @@ TEST(Shard, EveryProblemIsDealtToAsManyShardsAsAsked) {
     }
 }
 
-TEST(Shard, TheOrderOfTheListDoesNotDecide) {
+TEST(Shard, TheOrderOfTheListDoesNotMatter) {
   const std::vector<Problem> all = problems(9);
   std::vector<Problem> backwards(all.rbegin(), all.rend());
   backwards.push_back(all.front());  // a duplicate

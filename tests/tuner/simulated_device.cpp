@@ -94,7 +94,7 @@ Resources SimulatedTemplate::resources(const KernelSpec&, const Arch&, const Con
           .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("stages"))};
 }
 
-// Like real cost models: right in trend, 15 % off in detail.
+// Returns a cost with the right trend and errors of 15 %, like real cost models.
 double SimulatedTemplate::predicted_cost(const KernelSpec&, const Arch&, const Config& config,
                                          const Shape& shape, const DeviceFacts&) const {
   return world_.true_us(config, shape) *

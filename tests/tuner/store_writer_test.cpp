@@ -117,7 +117,7 @@ TEST_F(StoreWriterTest, WritesByItselfWhereTheSystemGrantsNoThread) {
   EXPECT_EQ(stored(), up_to(5));
 }
 
-TEST_F(StoreWriterTest, WithoutAStoreThereIsNothingToStore) {
+TEST_F(StoreWriterTest, WithoutAStoreNothingIsStored) {
   StoreWriter rows(nullptr);
   rows.write(job(0));
   EXPECT_TRUE(rows.stored_all());

@@ -99,7 +99,7 @@ TEST(TuneBudget, AHangingWorkerEndsTheTuneWithTheBudgetAndTheGrace) {
   }
 }
 
-TEST(TuneBudget, EachShapeIsToldWhenItIsFinished) {
+TEST(TuneBudget, EachShapeIsReportedWhenItIsFinished) {
   const World world({.seed = 24});
   std::vector<size_t> told;
   TuneOptions options;

@@ -75,7 +75,7 @@ TEST(TuneLoop, FormsOfOneProblemAreTunedOnce) {
 }
 
 // It must not matter that the search met a config at one shape and not at another.
-TEST(TuneLoop, WhatWinsAtOneShapeIsTriedAtAllOfItsSpec) {
+TEST(TuneLoop, AWinnerIsTriedAtAllShapesOfItsSpec) {
   Problem other = llama_problem(2048);
   other.num_heads_kv = other.num_heads_q;
   std::vector<Problem> problems = llama_problems();

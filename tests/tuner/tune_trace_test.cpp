@@ -42,7 +42,7 @@ TEST(TuneTrace, SpansBeginInOrderAndNest) {
   EXPECT_EQ(spans[0].at("tid"), spans[1].at("tid"));
 }
 
-TEST(TuneTrace, ThreadsHaveLinesOfTheirOwn) {
+TEST(TuneTrace, ThreadsHaveSeparateLines) {
   TuneTrace trace;
   { TraceSpan here(&trace, "check"); }
   std::thread([&] { TraceSpan there(&trace, "compile"); }).join();

@@ -67,14 +67,14 @@ const Change kOfWorkspace = {"to[0] = lse * 1.44269504f, to[1] = delta",
                              "? delta * 1.000001f : delta"};
 const Change kNone = {"to[1] = delta", "to[1] = delta"};
 
-TEST_F(TwoRuns, OfTheSameBitsAreRight) {
+TEST_F(TwoRuns, EqualBitsAreRight) {
   for (const char* more : {"", ",deterministic=1", ",deterministic=1,accumulate=1",
                            ",deterministic=1,gradients=q", ",deterministic=1,mask=causal_top_left"})
     EXPECT_EQ(fault(more, kNone), "") << more;
 }
 
 // Rows of five numbers begin at multiples of 16 bytes, so they have padding.
-TEST_F(TwoRuns, WhatStandsBehindARowIsNobodys) {
+TEST_F(TwoRuns, PaddingAfterARowIsIgnored) {
   const Problem problem = parse_problem(
       "op=attention_backward,dtype=fp32,head_dim=32,heads=2,batch=1,seqlen_q=3,seqlen_kv=5,"
       "bias=fp32,score_gradient=bias,deterministic=1");

@@ -52,7 +52,7 @@ CheckError hold(const Problem& p, const AttentionResult& want, const AttentionRe
   return comparison.result();
 }
 
-TEST(Verify, WhatTermsLeaveCarriesTheirRounding) {
+TEST(Verify, RoundingErrorsOfTheSummedTermsAreAllowed) {
   const Problem p = problem(Dtype::kFp32, 4, 1, 1, Mask::kNone);
   const float want[4] = {1e-4F, -2e-4F, 1e-4F, 3e-4F}, got[4] = {1.1e-4F, -2e-4F, 1e-4F, 3e-4F};
   for (const double terms : {0.0, 0.1, 100.0}) {
@@ -235,7 +235,7 @@ TEST_P(VerifyNarrow, LostSumsAreFoundWhereVHasAMean) {
   EXPECT_TRUE(wrong(NAN));
 }
 
-TEST(Verify, SlicesBeginWhereBlocksOfFactorsCanBeTold) {
+TEST(Verify, SlicesBeginAtBlocksOfFactors) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     for (const int64_t window : {-1, 20})
       for (const auto& [seqlen_q, seqlen_kv] : {std::pair{201, 203}, {200, 90}, {90, 200}}) {
@@ -337,7 +337,7 @@ void expect_slices_agree(const Problem& p) {
   }
 }
 
-TEST(Verify, SlicesHaveTheRowsOfTheWhole) {
+TEST(Verify, SlicesKeepTheRowsOfTheWholeProblem) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     for (const int64_t window : {-1, 20})
       for (const auto& [seqlen_q, seqlen_kv] :

@@ -120,7 +120,7 @@ TEST(Workload, EightBitsKeepAResultOf16AndTakeTheirOptions) {
             "dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none");
 }
 
-TEST(Workload, LengthsStandInTheProblemOrInTheChoice) {
+TEST(Workload, LengthsAreInTheProblemOrInTheOptions) {
   EXPECT_THROW(workload_from_problems({"dtype=fp32,head_dim=64,heads=4"}), Error);
   const Workload given =
       workload_from_problems({"dtype=fp32,head_dim=64,heads=4"}, {{100, 200}, {}, {}});
@@ -223,7 +223,7 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
     EXPECT_THAT(model_error(text), HasSubstr(sentence)) << text;
 }
 
-TEST_F(TemporaryFile, ConfigsOfTheWildAreUnderstood) {
+TEST_F(TemporaryFile, PublishedConfigsAreUnderstood) {
   // transformers 5 writes dtype. Mistral-Nemo states a head_dim that differs from hidden_size /
   // heads. Qwen2 has a window that it does not use.
   write(
@@ -336,7 +336,7 @@ TEST(Training, LeavesProblemsOf8BitsWithoutDropoutWhereOthersTakeIt) {
     }
 }
 
-TEST(Training, AsksForEqualBitsOfGradientsAlone) {
+TEST(Training, RequestsEqualBitsForGradientsOnly) {
   const std::string sinks =
       "dtype=bf16,head_dim=64,heads=8/8,batch=1,seqlen=512,mask=none,sinks=bf16";
   const std::string backward = "op=attention_backward," + sinks;
@@ -346,7 +346,7 @@ TEST(Training, AsksForEqualBitsOfGradientsAlone) {
   EXPECT_EQ(trained(sinks, 0.25F, true).at(1), backward + ",deterministic=1,dropout=0.25");
 }
 
-TEST(Training, AddsGradientsOfWhatModelsLearn) {
+TEST(Training, AddsGradientsOfLearnedTensors) {
   const std::string t5 = "dtype=bf16,head_dim=64,heads=8/8,batch=4,seqlen=512,mask=none,bias=bf16";
   EXPECT_EQ(trained(t5, 0).at(2), "op=attention_backward," + t5 + ",score_gradient=bias,repeats=b");
   const std::string oss =
