@@ -29,7 +29,7 @@ class MergeOrderTest : public StoreTest {
   }
 };
 
-// Few values of each field, so that rows of one identity meet often, equal ones and ties as well.
+// Few values per field, so that rows often have equal identities, equal contents or ties.
 std::string draw_created() {
   return "2026-01-0" + std::to_string(*rc::gen::inRange(1, 3)) + "T00:00:00.000Z";
 }

@@ -31,7 +31,7 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-// A text with a sum of its own.
+// Returns the text with a correct checksum.
 std::string summed(const std::string& body) { return body + "sha256 " + sha256_hex(body) + "\n"; }
 
 TEST(PinFile, TheBestWinnerOfEachProblemIsPinned) {

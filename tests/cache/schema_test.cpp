@@ -94,7 +94,7 @@ TEST_F(SchemaTest, OlderStoreIsReadAsItIs) {
   EXPECT_EQ(read_bytes(file()), before) << "a reader does not touch the file";
 }
 
-// Images of version 3 do not say what they were compiled from: they are sound, and found no more.
+// Images of version 3 do not name their source. They are sound, but no look-up finds them.
 TEST_F(SchemaTest, ImagesWithoutASourceDigestAreMisses) {
   write_bytes(file(), "");
   {

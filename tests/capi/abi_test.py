@@ -64,7 +64,7 @@ def exported(library):
 
 
 def may_grow(struct, now):
-    """It carries its size, or is filled by a function that is told it."""
+    """True if the struct carries its size, or is filled by a function that receives the size."""
     return f"field {struct}.size" in now or f"function {struct}_init_sized" in now
 
 
@@ -87,7 +87,7 @@ def parsed(text):
 
 
 def released(folder):
-    """(the last tag of a version that is behind what is checked out, its list); (None, {}) where there is none."""
+    """Returns (tag, its list) for the last version tag before the checked-out commit, or (None, {})."""
     def git(*words):
         return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     tag = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")

@@ -156,7 +156,7 @@ void leaves_out(const attune::Context& context) {
   }
 }
 
-// Rows ahead of the first request had no room where levels keep their results.
+// Rows before the first request once had no room in the memory of the levels' results.
 void looks_where_rows_begin(const attune::Context& context) {
   Level shared = level_of(4, 0, kShared), own = level_of(1, kShared, kWidth);
   const Tensors at(kRequests * 3 + 9);

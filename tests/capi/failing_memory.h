@@ -24,7 +24,7 @@ static void memory_fails_at(long n, int for_ever) {
   memory_fails = n;
 }
 
-/* Memory is there again. Returns how many allocations there were. */
+/* Makes allocations succeed again. Returns the number of allocations. */
 static long memory_is_back(void) {
   memory_fails = 0;
   return memory_asked;

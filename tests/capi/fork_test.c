@@ -14,7 +14,7 @@ enum { kForks = 20, kSeqlen = 40, kCount = kSeqlen * 2 * 32 };
 
 static atomic_int stop;
 
-/* Asks for plans, each of a new shape and so not yet there, until told to stop. */
+/* Requests plans, each of a new shape, until it is stopped. */
 static void* keep_asking(void* context) {
   for (int seqlen = 100; !atomic_load(&stop); ++seqlen) {
     char text[128];

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# libattune.so alone, with no plugin beside it and no LLVM in the process: kernels of bundles and stores load and run.
+# libattune.so alone, without the plugin and without LLVM in the process: kernels of bundles and stores load and run.
 # Usage: no_plugin_test.sh SOURCE_DIR ATTUNE LIBATTUNE
 set -euo pipefail
 source=$1 attune=$2 library=$3
@@ -11,7 +11,7 @@ export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
 problem=dtype=fp32,head_dim=64,heads=8/2,seqlen=512,mask=causal_bottom_right
 store=$scratch/store.db
 
-# It ends with a status of its own where the budget ends the search.
+# tune exits with a nonzero status if its budget ends the search, hence "|| true".
 "$attune" tune --target cpu:2 --problem "$problem" --budget 5 --effort quick --store "$store" >"$scratch/log" 2>&1 || true
 if grep -q 'no CPU kernel can be compiled here' "$scratch/log"; then
   echo "SKIP: no kernel can be compiled for this test"

@@ -10,7 +10,7 @@ unset ATTUNE_BUNDLE ATTUNE_PIN ATTUNE_SITE_STORES
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache ATTUNE_STORE=$scratch/store.db
 problem=dtype=fp32,head_dim=64,heads=8/2,seqlen=512,mask=causal_bottom_right
 
-# No find module of SQLite may be asked, and neither LLVM nor the plugin that compiles is needed to build and to run.
+# CMake must not search for SQLite. Building and running need neither LLVM nor the compiling plugin.
 quietly() { "$@" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }; }
 quietly cmake -S "$source" -B "$scratch/build" -DCMAKE_BUILD_TYPE=Release -DATTUNE_SQLITE=OFF -DATTUNE_CPU=OFF \
   -DATTUNE_BENCH=OFF -DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON "${@:4}"
