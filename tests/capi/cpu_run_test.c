@@ -125,7 +125,7 @@ static void plans_are_shared_and_explained(attune_context* context) {
   attune_plan_release(second);
 }
 
-/* A program built before zeroed_bytes was added gets the fields it knows; no byte after them is written. */
+/* A program built before zeroed_bytes was added gets the fields it knows, and no byte more. */
 static void the_first_plan_info_is_filled(attune_context* context) {
   attune_problem p;
   attune_plan* plan;
