@@ -21,8 +21,7 @@ std::optional<int64_t> find_id(Database& database, const char* table, const std:
 
 void check_digest(std::string_view noun, const std::string& digest, const std::string& text) {
   if (digest != xxh3_128_hex(text))
-    throw Error(ErrorCode::kStore,
-                fmt::format("a {} does not match its digest {}", noun, digest));
+    throw Error(ErrorCode::kStore, fmt::format("a {} does not match its digest {}", noun, digest));
 }
 
 // Returns the value of `columns`. Makes and checks it only if the previous row had other columns.

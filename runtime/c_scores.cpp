@@ -131,9 +131,8 @@ void check_names_of_plan(const Plan& plan) {
       const CaptureSpec &a = captures[i], &b = captures[j];
       if (a.name == b.name && (a.type != b.type || a.extents.size() != b.extents.size() ||
                                a.sized_by_call != b.sized_by_call))
-        refuse(
-            fmt::format("the problem has two captures {}, {} {} and {} {}; names must differ",
-                        a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
+        refuse(fmt::format("the problem has two captures {}, {} {} and {} {}; names must differ",
+                           a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
     }
   const auto& scalars = plan.scores.scalars;
   for (size_t i = 0; i < scalars.size(); ++i)

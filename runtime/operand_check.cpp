@@ -35,9 +35,8 @@ bool misaligned(const void* address, int alignment) {
 
 void check_written_once(const char* output, const Stride& stride) {
   if (stride.extent > 1 && stride.value == 0)
-    refuse(
-        fmt::format("{}.{} is 0; must be above 0: {} parts of an output would have one address",
-                    output, stride.name, stride.extent));
+    refuse(fmt::format("{}.{} is 0; must be above 0: {} parts of an output would have one address",
+                       output, stride.name, stride.extent));
 }
 
 // Checks that no offset in bytes overflows: 16 bytes per element is more than any type has.
@@ -138,9 +137,9 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
     return;
   }
   if (!x.has_factors())
-    refuse(fmt::format(
-        "{} is given, but its tensor is {}; must be NULL unless the tensor has 8 bits", x.name,
-        dtype_name(x.dtype)));
+    refuse(
+        fmt::format("{} is given, but its tensor is {}; must be NULL unless the tensor has 8 bits",
+                    x.name, dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
   Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},

@@ -40,10 +40,9 @@ class WinnerTable {
   const std::string& family_of_text(const std::string& problem_text);
   std::shared_ptr<const Rows>& list_of(const std::string& family);
 
-  const StoreStack* stores_ =
-      nullptr;  // from which families are read; null: there are no stores
+  const StoreStack* stores_ = nullptr;  // from which families are read; null: there are no stores
   DeviceIdentity device_;
-  std::unordered_map<std::string, Rows> bundled_;  // by family; before rows of stores
+  std::unordered_map<std::string, Rows> bundled_;          // by family; before rows of stores
   std::unordered_map<std::string, std::string> families_;  // by text of a stored problem
   std::unordered_map<std::string, std::shared_ptr<const Rows>> rows_;  // families that were read
 };

@@ -27,7 +27,7 @@ struct AppendArgs {
   const void* positions;  // integers of index_bytes
   const void* row_slots;
   long long
-      num_rows;  // rows of all requests; 0: batch * seqlen_q, or as in q_begins if it is given
+      num_rows;       // rows of all requests; 0: batch * seqlen_q, or as in q_begins if it is given
   int num_positions;  // rows of cos and sin
   int index_bytes;    // 4 or 8
 };
