@@ -29,7 +29,7 @@ load contract
   attune check --target cpu --problem $problem --sample 2 --config block_m=32
   refused 1 "--config excludes --sample"
   attune check --target cpu --fuzz 1 --seqlen 64
-  refused 1 "--seqlen is given with --fuzz and no problem"
+  refused 1 "--seqlen is given with --fuzz, but no problem is"
 }
 
 @test "check looks at the problem as calls have it" {
@@ -104,9 +104,9 @@ load contract
   attune check --target cpu --fuzz 2 --training --template backward_sm80
   refused 2 "no template backward_sm80 serves gradients"
   attune check --target cpu --fuzz 2 --training --problem $problem
-  refused 1 "--fuzz is given with --training and a problem"
+  refused 1 "--fuzz and --training are given with a problem"
   attune check --target cpu --fuzz 2 --dropout 0.1
-  refused 1 "--fuzz is given with --dropout"
+  refused 1 "--dropout or --deterministic is given with --fuzz"
 }
 
 @test "gradients of a fixed order are compared with a second run" {

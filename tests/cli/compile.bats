@@ -69,7 +69,7 @@ load contract
   need_nvrtc
   attune compile --arch sm_75 --problem dtype=fp16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --json
   expect 0
-  json 'any("defaults follow NVIDIA T4 (40 multiprocessors" in note for note in o["notes"])'
+  json 'any("default configs are chosen for NVIDIA T4 (40 multiprocessors" in note for note in o["notes"])'
 }
 
 @test "unknown arch" {

@@ -61,7 +61,7 @@ END
   expect 0
   json 'o["winners"] == []'
   attune db ls --template nope
-  refused 2 '--template is "nope", and there is no such template here or in' prefill_sm80 prefill_cpu
+  refused 2 '--template is "nope", which neither this version of attune nor' prefill_sm80 prefill_cpu
   attune db show --problem $problem --template nope
   refused 2 '--template is "nope"'
   attune db ls --device ffffffff --json
@@ -162,7 +162,7 @@ END
   attune db rm --json
   refused 1 "give one or more of --problem, --device, --template and --older-than"
   attune db rm --older-than 1
-  refused 2 "has no such trial or winner"
+  refused 2 "has no trial or winner that the options select"
   attune db rm --problem $other --dry-run --json
   expect 0
   json 'o["winners"] == 1 and o["trials"] > 0 and o["dry_run"]'
@@ -183,7 +183,7 @@ for table in ("trial", "winner"):
 connection.commit()
 END
   attune db rm --older-than 365 --device nothing
-  refused 2 "has no such trial or winner"
+  refused 2 "has no trial or winner that the options select"
   attune db rm --older-than 365
   expect 0
   [[ $output == "deleted "*" trials, 1 winners and "*" images" ]]

@@ -35,7 +35,7 @@ load contract
 
 @test "an empty ATTUNE_STORE means no store, and doctor reports nothing missing" {
   ATTUNE_STORE= HOME=$dir attune doctor
-  [[ $output == *"found    store       none, as ATTUNE_STORE says"* ]]
+  [[ $output == *"found    store       none, because ATTUNE_STORE is empty"* ]]
   ATTUNE_STORE= HOME=$dir attune tune --target cpu --problem $problem
   refused 5 "ATTUNE_STORE is empty" --store
   [ ! -e "$dir/.cache" ]

@@ -142,7 +142,7 @@ END
   attune export "$dir/b.attune" --only $problem --only ${problem/heads=4/heads=8}
   refused 2 "has no tuned kernel for --only ${problem/heads=4/heads=8} with these options"
   attune export "$dir/b.attune" --only $problem --template none
-  refused 2 '--template is "none", and there is no such template here'
+  refused 2 '--template is "none", which neither this version of attune nor'
   attune export "$dir/b.attune" --only "$models/Llama-3.1-8B/config.json"
   [ "$status" -eq 2 ]
   attune export "$dir/b.attune" --only "$models/none.json"

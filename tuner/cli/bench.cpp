@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune bench`: times three kernels for each problem of a model or a list, interleaved: the one
-// that the runtime would choose, the untuned default, and standard (unfused) attention. On a CPU
-// that is tuner/oracles/standard_attention.hpp, on a GPU the reference kernel. For comparisons with
-// other libraries see tests/bench.
+// `attune bench`: times three kernels for each problem of a model or a list, interleaved: the
+// runtime's choice, the untuned default, and standard (unfused) attention. Standard attention is
+// tuner/oracles/standard_attention.hpp on a CPU, and the reference kernel on a GPU. For comparisons
+// with other libraries see tests/bench.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ enum Lane : int { kTuned, kDefault, kStandard };
 
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 101;
-// Standard attention of one problem is left out if it would take longer.
+// Standard attention is left out for a problem that would take longer than this.
 constexpr double kLongestStandardS = 20;
 
 struct Row {
@@ -76,7 +76,8 @@ bool same_kernel(const Plan& a, const Plan& b) {
          a.config == b.config;
 }
 
-// Returns a runner of the reference kernel; if there is none, an empty one, and `note` says why.
+// Returns a runner of the reference kernel. If none serves the problem, returns an empty runner and
+// sets `note` to the reason.
 BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, std::string* note) {
   const KernelSpec spec = spec_of(problem);
   if (const auto found = serving(spec, engine.device().archs()).reference) {
@@ -84,26 +85,26 @@ BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, st
         spec, found->arch, shape_of(problem), engine.device().facts());
     return PlanRunner(engine.device(), engine.plan_with(problem, *found->kernel_template, config));
   }
-  *note = "no reference kernel serves this";
+  *note = "no reference kernel serves this problem";
   return {};
 }
 
-// Returns the kernel to compare with on this device: a reference kernel or, on a CPU, standard
-// attention. If there is none, returns an empty runner, and `note` says why.
+// Returns a runner of the kernel to compare with on this device: a reference kernel or, on a CPU,
+// standard attention. If there is none, returns an empty runner and sets `note` to the reason.
 BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std::string* note) {
   const Device& device = engine.device();
   if (device.target() == Target::kCuda) return reference_runner(engine, problem, note);
   const std::shared_ptr<const StandardWay> standard =
       oracle_of(problem).standard(problem, device.facts().sm_count);
   if (!standard) {
-    *note = fmt::format("op {} has no standard way to compare with", op_name(problem.op));
+    *note = fmt::format("op {} has no standard computation to compare with", op_name(problem.op));
     return {};
   }
   std::shared_ptr<DeviceMemory> scratch;
   try {
     scratch = std::make_shared<DeviceMemory>(device, standard->scratch_bytes());
   } catch (const Error& error) {
-    *note = fmt::format("its score matrices need {}",
+    *note = fmt::format("out of memory: the score matrices need {}",
                         format_bytes(static_cast<double>(standard->scratch_bytes())));
     return {};
   }
@@ -192,8 +193,8 @@ std::string rate_text(const Row& row) {
   return fmt::format("{:.0f}", flops_per_s(row) * 1e-9);
 }
 
-// Returns the geometric mean of times[other] / times[kTuned] over the rows that have both; 0 if
-// there are none.
+// Returns the geometric mean of times[other] / times[kTuned] over the rows that have both times; 0
+// if no row has both.
 double geomean(const std::vector<Row>& rows, Lane other) {
   double sum = 0;
   int count = 0;
@@ -297,10 +298,9 @@ int bench(const Options& options) {
   }
   for (const Row& row : rows) {
     if (options.fail_if_slower >= 0 && !row.untuned) {
-      print_notice(
-          fmt::format("attune: {}: its default could not be timed, so --fail-if-slower "
-                      "says nothing",
-                      to_text(row.problem)));
+      print_notice(fmt::format(
+          "attune: {}: the default kernel could not be timed, so --fail-if-slower cannot compare",
+          to_text(row.problem)));
       return kMissing;
     }
     if (!is_regression(row, options.fail_if_slower)) continue;
@@ -315,18 +315,18 @@ int bench(const Options& options) {
 
 void add_bench(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  Command command = add_run_command(
-      program, "bench",
-      "Compare times of tuned, default and standard attention (on a GPU, the reference kernel "
-      "is the standard)",
-      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
-      "Time this template instead of what the runtime would choose", options.get());
+  Command command =
+      add_run_command(program, "bench",
+                      "Compare times of tuned, default and standard (unfused) attention; on a GPU, "
+                      "the reference kernel is the standard",
+                      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
+                      "Time this template instead of the runtime's choice", options.get());
   command.add_option(
       "--config", options->config,
       "Time this config instead: knobs that differ from the default, knob=value,...");
   command
       .add_option("--time", options->time_s,
-                  "Most seconds of measuring per problem; 101 rounds are always enough")
+                  "Seconds of measuring per problem; ends earlier after 101 rounds")
       .positive()
       .shows_default();
   command

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // BenchBackend: times anything that can be launched on one problem's inputs (plans, standard
-// attention) under the tuner's Race. So `attune bench` measures as the tuner does: interleaved, on
+// attention) with the tuner's Race. So `attune bench` measures as the tuner does: interleaved, on
 // rotating random inputs. Used by bench.cpp.
 #pragma once
 

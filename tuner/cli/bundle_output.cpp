@@ -17,7 +17,8 @@
 namespace attune::cli {
 namespace {
 
-// Returns lines of a C comment. No kernel's text has a star, so none can end the comment.
+// Returns one line of a C comment per kernel. No kernel's text contains a star, so none ends the
+// comment.
 std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
   std::set<std::string> lines;
   for (const BundledKernel& kernel : kernels)
@@ -28,7 +29,8 @@ std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
   return text;
 }
 
-// Throws for a new folder with an ending: who types one probably wants a file.
+// Throws if `place` is a new folder with a file ending: whoever types such a name probably wants a
+// file.
 void check_folder_name(const std::filesystem::path& place) {
   const std::string ending = place.extension().string();
   std::error_code failed;
@@ -36,20 +38,20 @@ void check_folder_name(const std::filesystem::path& place) {
       std::filesystem::is_directory(place, failed))
     return;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("the output is {}; must be NAME.attune, NAME.o or a folder: {}/ names "
-                          "one with that ending",
-                          place.string(), place.string()));
+              fmt::format("the output is {0}; must be NAME.attune, NAME.o or a folder; for a new "
+                          "folder of this name give {0}/",
+                          place.string()));
 }
 
 }  // namespace
 
 const char* const kOutputHelp =
-    "Output: a folder of images with manifest.json, whose former bundle is extended; or "
-    "NAME.attune, one file; or NAME.o, an object to link into a program, with a header NAME.h";
+    "Output: a folder of compiled kernels with manifest.json (kernels already in it stay); or "
+    "NAME.attune, a single file; or NAME.o, an object to link into a program, with a header NAME.h";
 
 const char* const kZstdHelp =
-    "Compress the images of NAME.attune or NAME.o with Zstandard. They are unpacked when a kernel "
-    "is first used, by libzstd.so.1 of the machine that runs it";
+    "Compress the kernels of NAME.attune or NAME.o with Zstandard. A kernel is unpacked at its "
+    "first use, with libzstd.so.1 of the machine that runs it";
 
 BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
                            Packing packing) {
@@ -79,8 +81,8 @@ std::string bundle_change_text(const BundleChange& change) {
     text += fmt::format("{} other kernels of that bundle are kept\n", change.kept);
   if (change.unnamed > 0)
     text += fmt::format(
-        "{} image files belong to former kernels; delete them once no running program uses the "
-        "former bundle\n",
+        "{} image files belong to kernels that the bundle no longer lists; delete them once no "
+        "running program uses the former bundle\n",
         change.unnamed);
   return text;
 }

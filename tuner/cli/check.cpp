@@ -80,8 +80,8 @@ void print_rows(const std::vector<CheckedKernel>& rows) {
          fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
   }
   print(
-      "errors against the oracle, divided by the allowed ones: the largest of all elements, and "
-      "the mean\n" +
+      "errors against the oracle, divided by the allowed errors: the largest over all elements, "
+      "and the mean\n" +
       table.text());
 }
 
@@ -92,7 +92,7 @@ bool names_kernels(const Options& options) {
 [[noreturn]] void refuse_to_compile() {
   throw Error(ErrorCode::kWouldCompile,
               "ATTUNE_NO_JIT is set, but --sample, --template, --config and --fuzz compile "
-              "kernels; without these options, check takes the kernel that a call runs");
+              "kernels; without these options, check uses the kernel that a call would run");
 }
 
 int fuzz(const Options& options) {
@@ -102,19 +102,19 @@ int fuzz(const Options& options) {
       options.config.empty() ? first_given(options.workload) : std::string("--config");
   if (!has_problems(options.workload) && !given.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is given with --fuzz and no problem; must be given with --problem "
-                            "or MODEL: without these, problems are drawn",
+                fmt::format("{0} is given with --fuzz, but no problem is; give --problem or MODEL "
+                            "too, or leave {0} out: --fuzz alone draws random problems",
                             given));
   if (options.workload.dropout != 0 || options.workload.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --dropout or --deterministic; must be given without them: "
-                "with --training it draws both");
+                "--dropout or --deterministic is given with --fuzz; leave both out: --fuzz with "
+                "--training draws them at random");
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
   if (has_problems(options.workload))
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --training and a problem, a model or --config; give --fuzz "
-                "and --training alone, or --sample with problems");
+                "--fuzz and --training are given with a problem or a model; give --fuzz and "
+                "--training alone, or check these problems with --sample");
   return check_random_gradients(options.fuzz, options, device);
 }
 
@@ -163,20 +163,22 @@ int check(const Options& options) {
 void add_check(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_run_command(
-      program, "check", "Check results of kernels against the oracle (exit code 3 if wrong)",
+      program, "check",
+      "Compare results of kernels with an independent computation, the oracle (exit code 3 if "
+      "wrong)",
       "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
-      "Template (default: what the runtime would choose)", options.get());
+      "Kernel template (default: the one that the runtime would choose)", options.get());
   const Option config = command.add_option("--config", options->config,
                                            "Knobs that differ from the default, knob=value,...");
   Option sample = command.add_option("--sample", options->sample,
-                                     "Check this many random configs of each template instead");
+                                     "Instead, check this many random configs of each template");
   sample.excludes(config);
   command
       .add_option("--fuzz", options->fuzz,
                   "Check this many random kernels, each on random operands of any layout, against "
-                  "float64. With --problem: its kernel, with this many random operands. With "
-                  "--training: gradients of this many random problems. Each failure prints the "
-                  "command that repeats it")
+                  "float64. With --problem: check its kernel on this many sets of random operands. "
+                  "With --training: check the gradients of this many random problems. Each failure "
+                  "prints the command that repeats it")
       .excludes(sample);
   command.callback([options, exit_code] { *exit_code = check(*options); });
 }

@@ -44,7 +44,7 @@ void run_problems(const FuzzOptions& options, const RunOptions& run, const Engin
   for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
     const Op attention = Problem{}.op;  // the op of all cases
     if (problem.op != attention)
-      throw Error(ErrorCode::kUnsupported, fmt::format("--fuzz is given with op={}; must be op={}",
+      throw Error(ErrorCode::kUnsupported, fmt::format("op is {}; must be {} with --fuzz",
                                                        op_name(problem.op), op_name(attention)));
     if (run.template_name.empty() && options.config.empty()) {  // the kernel that a call would run
       const Plan plan = engine.choose(problem);
@@ -86,8 +86,8 @@ Json counts_json(const testing::FuzzCounts& counts) {
 
 std::string summary(const testing::FuzzCounts& counts) {
   return fmt::format(
-      "{} cases of {} kernels ({}), {} failed; {} more kernels were passed over: the compiler "
-      "refused the config, or registers spilled\n",
+      "{} cases of {} kernels ({}), {} failed; {} more kernels were skipped because the compiler "
+      "refused the config or registers spilled\n",
       counts.cases, counts.kernels, counts_text(counts.kernels_of), counts.failures,
       counts.passed_over);
 }
@@ -114,7 +114,7 @@ int check_fuzz(const FuzzOptions& options, const RunOptions& run,
       fuzz.run_drawn(run.seed + static_cast<uint64_t>(i), templates);
   }
   if (fuzz.is_device_lost())
-    print_notice("attune: the device was lost in the last case; the rest was not run");
+    print_notice("attune: the last case broke the device; the remaining cases were not run");
   if (run.json) {
     Json body{{"device", device->identity().name}, {"seed", run.seed}};
     body.update(counts_json(fuzz.counts()));

@@ -15,8 +15,8 @@ struct FuzzOptions {
   std::string config;  // for the problems' kernels: knobs that differ from the default
 };
 
-// Prints a line for each failure, with the command that repeats it alone, and counts at the end.
-// Returns the exit code.
+// Prints a line for each failure, with the command that repeats this case alone. Prints counts at
+// the end. Returns the exit code.
 int check_fuzz(const FuzzOptions& options, const RunOptions& run,
                const std::shared_ptr<const Device>& device);
 

@@ -37,8 +37,8 @@ void draw_choices(std::mt19937_64* random, Problem* problem) {
   if (is_valid(more)) *problem = more;
 }
 
-// Draws a forward problem, returns its gradient problems. Half of the draws combine pairs of
-// features in turn, half are problems that templates without scores serve.
+// Draws a forward problem and returns its gradient problems. Half of the draws combine pairs of
+// features in turn; the other half draw a problem that the drawn template serves.
 std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* random, uint64_t seed,
                                      const std::vector<const KernelTemplate*>& templates) {
   const testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
@@ -53,8 +53,8 @@ std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* rand
   return problems;
 }
 
-// Returns a random config of a random family. Returns none if no template, or not the named one,
-// serves the problem.
+// Returns one random config of a random family. Returns an empty list if no template, or not the
+// named one, serves the problem.
 std::vector<TuneCandidate> drawn_candidate(const TuneTarget& target, const Problem& problem,
                                            const std::string& name, std::mt19937_64* random) {
   std::vector<Family> families = target.families(spec_of(problem));
@@ -97,10 +97,11 @@ int check_random_gradients(int count, const RunOptions& run,
     }
   }
   if (cases == 0)
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("no template{} serves gradients of the problems that were drawn on {}",
-                            run.template_name.empty() ? "" : " " + run.template_name,
-                            target.identity().arch));
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "no template{} serves gradients on {} for the problems that were drawn at random",
+            run.template_name.empty() ? "" : " " + run.template_name, target.identity().arch));
   if (run.json) {
     print_json("check.fuzz", {{"device", device->identity().name},
                               {"seed", run.seed},

@@ -10,9 +10,9 @@
 namespace attune::cli {
 
 // Draws `count` problems as --fuzz does, some with dropout, and checks their gradients against the
-// oracle. Each uses a random config of a random template (or of the named one). Prints a line for
-// each failure, with the command that repeats it alone, and counts at the end. Returns the exit
-// code.
+// oracle. Each check uses a random config of a random template (or of the named template). Prints a
+// line for each failure, with the command that repeats this case alone. Prints counts at the end.
+// Returns the exit code.
 int check_random_gradients(int count, const RunOptions& run,
                            const std::shared_ptr<const Device>& device);
 

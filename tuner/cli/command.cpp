@@ -62,7 +62,9 @@ void add_problem_option(Command command, std::vector<std::string>* problems) {
 
 void add_jobs_option(Command command, int* jobs) {
   constexpr int kMostJobs = 1024;
-  command.add_option("--jobs", *jobs, "Number of compilers at a time; 0: chosen by the machine")
+  command
+      .add_option("--jobs", *jobs,
+                  "Number of kernels to compile at the same time; 0: chosen for this machine")
       .between(0, kMostJobs)
       .shows_default();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune compile`: makes kernels ahead of time, also for archs that this machine lacks. They go
-// into the store or, with --out, into a folder from which the runtime loads them without compiler
-// or store (runtime/bundle.hpp).
+// into the store. With --out they go into a folder from which the runtime loads them without
+// compiler or store (runtime/bundle.hpp).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -51,9 +51,9 @@ struct Job {
   std::string failure;
 };
 
-// Returns two forms of each problem: as a call at its own lengths uses it, and as it was given, for
-// lengths at which its window or alignment matters. In the second form, a window wider than any
-// arch's kernels take counts as no window.
+// Returns two forms of each problem: the form that a call with its own lengths uses, and the given
+// form, for lengths at which its window or alignment matters. In the second form, a window wider
+// than kWidestWindow counts as no window.
 std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
   std::vector<Problem> forms;
   for (const Problem& problem : problems) {
@@ -81,7 +81,7 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
     require_programs(own.problems);
     note_slow_kernels(arch, &own);
     const FactsSource source = facts_for(arch);
-    if (!source.is_here) add_note("defaults follow " + source.text, &own);
+    if (!source.is_here) add_note("default configs are chosen for " + source.text, &own);
     const Compiler& compiler = compiler_for(arch);
     for (const Problem& problem : forms_of(own.problems)) {
       KernelChoice choice =
@@ -134,7 +134,8 @@ void compile_all(std::vector<Job>* jobs, int num_threads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Stores the kernels. Returns how an existing bundle changed; nullopt if the store took the images.
+// Stores the kernels. Returns how an existing bundle changed; nullopt if the images went into the
+// store.
 std::optional<BundleChange> keep(const Options& options, const std::vector<Job>& jobs) {
   if (!options.out.empty()) {
     std::vector<BundledKernel> kernels;
@@ -179,8 +180,8 @@ void print_jobs(const std::vector<Job>& jobs) {
 int compile(const Options& options) {
   if (options.zstd && options.out.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--zstd is given without --out; must be given with --out NAME.attune: a store "
-                "keeps images uncompressed");
+                "--zstd is given without --out; must be given with --out NAME.attune or NAME.o, "
+                "because a store keeps images uncompressed");
   Workload workload;
   std::vector<Job> jobs = jobs_for(options, &workload);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -217,15 +218,18 @@ void add_compile(Command program, int* exit_code) {
   add_workload_options(command, &options->workload);
   command
       .add_option("--arch", options->archs,
-                  "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
+                  "Comma-separated list of sm_75 ... sm_121, cpu and auto (this machine's arch); "
+                  "or all (every CUDA arch)")
       .shows_default();
   command.add_option("--template", options->template_name,
-                     "Template (default: the best that serves)");
+                     "Kernel template (default: the best that serves the problem)");
   command.add_option("--config", options->config,
                      "Knobs that differ from the default, knob=value,...");
-  command.add_option("--store", options->store, "Store for the images (default: the user's)");
+  command.add_option(
+      "--store", options->store,
+      "Store for the compiled kernels (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command.add_option("--out", options->out,
-                     std::string("Write here instead of the store. ") + kOutputHelp);
+                     std::string("Write to this output instead of the store. ") + kOutputHelp);
   command.add_flag("--zstd", options->zstd, kZstdHelp);
   add_jobs_option(command, &options->jobs);
   command.callback([options, exit_code] { *exit_code = compile(*options); });

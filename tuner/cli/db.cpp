@@ -18,7 +18,7 @@ std::filesystem::path DbOptions::path() const { return store_path_or_default(sto
 namespace {
 
 // Throws if --template names a template that neither this version nor the store knows. A store may
-// have rows of templates that other versions know.
+// have rows of templates from other versions.
 void check_template(const Store& store, const DbOptions& options) {
   std::set<std::string, std::less<>> known;
   for (const KernelTemplate* one : all_templates()) known.emplace(one->name());
@@ -27,11 +27,10 @@ void check_template(const Store& store, const DbOptions& options) {
     known.insert(winner.toolchain.template_name);
   for (const StoredTrial& row : store.all_trials()) known.insert(row.trial.toolchain.template_name);
   if (known.count(options.template_name) > 0) return;
-  throw Error(
-      ErrorCode::kUnsupported,
-      fmt::format("--template is \"{}\", and there is no such template here or in {}; must be "
-                  "one of {}",
-                  options.template_name, options.path().string(), fmt::join(known, ", ")));
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("--template is \"{}\", which neither this version of attune nor {} has; "
+                          "must be one of {}",
+                          options.template_name, options.path().string(), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -60,8 +59,9 @@ Command add_db_command(Command db, const std::string& name, const std::string& w
 }
 
 void add_db_filter(Command command, DbOptions* options) {
-  command.add_option("--device", options->device,
-                     "Only this device: its identity or the beginning of it (attune devices)");
+  command.add_option(
+      "--device", options->device,
+      "Only this device: its identity, as `attune devices` prints it, or the first digits of it");
   command.add_option("--template", options->template_name, "Only this template");
 }
 

@@ -63,15 +63,17 @@ bool has_suffix(const std::string& text, const std::string& suffix) {
          text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-// Returns the whole identity that begins with `prefix`, among the devices of the store's winners.
+// Returns the full identity of the first winner's device that begins with `prefix`; empty for an
+// empty prefix.
 std::string device_digest(const Store& store, const std::string& prefix) {
   if (prefix.empty()) return {};
   for (const WinnerRecord& winner : store.all_winners())
     if (winner.device.digest().rfind(prefix, 0) == 0) return winner.device.digest();
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("--device is \"{}\"; no winner of this store was measured on such a device",
-                  prefix));
+      fmt::format(
+          "--device is \"{}\"; no device with winners in this store has an identity that begins so",
+          prefix));
 }
 
 int export_rows(const DbOptions& options, const std::string& file) {
@@ -110,7 +112,7 @@ int export_rows(const DbOptions& options, const std::string& file) {
 bool is_database(const std::string& file) {
   constexpr std::string_view kMagic = "SQLite format 3";
   std::string unused, head(kMagic.size(), '\0');
-  // a pipe can be read only once
+  // only regular files are opened, because a pipe can be read only once
   const FileDescriptor opened = open_regular(file, O_RDONLY, &unused);
   return opened && ::read(opened.get(), head.data(), head.size()) > 0 && head == kMagic;
 }
@@ -125,15 +127,16 @@ StoreContents contents_of(const std::string& file) {
   }
 }
 
-// Tells the user about imported images, because images are code.
+// Returns a line that tells the user how many imported rows are images, because images are code.
+// Empty for none.
 std::string images_text(int64_t images) {
   if (images == 0) return {};
   return fmt::format("{} of the rows are images: code that programs here will run from now on\n",
                      images);
 }
 
-// An empty store in a temporary folder, to compare a dry run with if the real store does not exist.
-// The dry run creates nothing in its place.
+// An empty store in a temporary folder. A dry run is compared with it if the real store does not
+// exist, so that the dry run creates nothing.
 class EmptyStore {
  public:
   EmptyStore() {
@@ -229,9 +232,9 @@ void add_db_gc(Command db, int* exit_code) {
 void add_db_export(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto file = std::make_shared<std::string>();
-  Command command =
-      add_db_command(db, "export", "Write rows to a file: .jsonl for review, .db with images",
-                     "attune db export winners.jsonl", options.get());
+  Command command = add_db_command(
+      db, "export", "Write rows to a file: .jsonl to review, .db to include compiled kernels",
+      "attune db export winners.jsonl", options.get());
   command.add_option("FILE", *file, "File to write; - for stdout").required();
   add_db_filter(command, options.get());
   command.callback([options, file, exit_code] { *exit_code = export_rows(*options, *file); });
@@ -242,7 +245,7 @@ void add_db_import(Command db, int* exit_code) {
   Command command = add_db_command(db, "import", "Add the rows of one exported file",
                                    "attune db import winners.jsonl --dry-run", options.get());
   command.add_option("FILE", options->files, "A .jsonl or .db file").required().values(1, 1);
-  command.add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command.add_flag("--dry-run", options->dry_run, "Show what would change; change nothing");
   command.callback([options, exit_code] {
     *exit_code = fold_in(*options, "db.import", options->files, options->dry_run);
   });
@@ -250,14 +253,15 @@ void add_db_import(Command db, int* exit_code) {
 
 void add_db_merge(Command db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  Command command = add_db_command(
-      db, "merge",
-      "Add the rows of other stores: higher effort wins, then more samples, then newer",
-      "attune db merge a.db b.db --store all.db", options.get());
+  Command command =
+      add_db_command(db, "merge",
+                     "Add the rows of other stores. Of two winners for one problem, the one of "
+                     "higher effort stays, then the one with more samples, then the newer one",
+                     "attune db merge a.db b.db --store all.db", options.get());
   command.add_option("FILES", options->files, "Stores or exported files")
       .required()
       .values(1, 1000);
-  command.add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command.add_flag("--dry-run", options->dry_run, "Show what would change; change nothing");
   command.callback([options, exit_code] {
     *exit_code = fold_in(*options, "db.merge", options->files, options->dry_run);
   });

@@ -35,7 +35,7 @@ int ls(const DbOptions& options) {
                winner.config.to_text() + (winner.pinned ? " (pinned)" : ""),
                time_text(winner.timing), gain_text(winner.timing, winner.default_timing),
                effort_name(winner.effort), winner.created.substr(0, 10)});
-  print(table.empty() ? std::string("no winner in this store\n") : table.text());
+  print(table.empty() ? std::string("this store has no winners\n") : table.text());
   return kOk;
 }
 

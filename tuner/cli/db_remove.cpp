@@ -52,10 +52,9 @@ int remove(const Options& options) {
   const RowFilter takes = filter_of(options);
   StoreStats gone = taken_by(open_db(options), takes);
   if (gone.trials + gone.winners == 0)
-    throw Error(
-        ErrorCode::kNotTuned,
-        fmt::format("{} has no such trial or winner; `attune db ls` lists the tuned problems",
-                    options.path().string()));
+    throw Error(ErrorCode::kNotTuned, fmt::format("{} has no trial or winner that the options "
+                                                  "select; `attune db ls` lists the tuned problems",
+                                                  options.path().string()));
   if (!options.dry_run) gone = Store::open(options.path(), StoreMode::kReadWrite).remove(takes);
   if (options.json)
     print_json("db.rm", {{"trials", gone.trials},
@@ -75,7 +74,8 @@ int remove(const Options& options) {
 void add_db_rm(Command db, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_db_command(
-      db, "rm", "Delete trials and winners, so that the next tune starts anew; pins stay",
+      db, "rm",
+      "Delete trials and winners, so that the next tune starts from scratch; pinned kernels stay",
       "attune db rm --older-than 90 --dry-run", options.get());
   add_problem_option(command, &options->problem);
   command.option("--problem").not_required();
@@ -84,7 +84,7 @@ void add_db_rm(Command db, int* exit_code) {
       .add_option("--older-than", options->older_than,
                   "Only rows measured at least this many days ago")
       .between(1, 36500);
-  command.add_flag("--dry-run", options->dry_run, "Only say what would be deleted");
+  command.add_flag("--dry-run", options->dry_run, "Show what would be deleted; delete nothing");
   command.callback([options, exit_code] { *exit_code = remove(*options); });
 }
 

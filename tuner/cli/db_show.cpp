@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune db show`: lists every trial of one problem by the race that timed it. Times of one race
-// compare; times of two races were taken at different moments. The final comes first, with its
-// winner.
+// are comparable. Times of two races are not, because they were taken at different moments. The
+// final race comes first, with its winner.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,9 +40,9 @@ bool is_same(const TrialRecord& trial, const WinnerRecord& winner, const Config&
          trial.toolchain.digest() == winner.toolchain.digest();
 }
 
-// Sets each row's race. Trials of one race were stored with one time; trials of the final have
-// their winner's time. Older stores lack that; there, only the winner and the default are known to
-// have been in the final.
+// Sets each row's race. Trials of one race were stored with the same time; trials of the final race
+// have their winner's time. Older stores lack this. For these, only the winner and the default are
+// known to have been in the final race.
 void place_rows(Group* group) {
   std::map<std::string, int> rounds;
   for (Row& row : group->rows) {
@@ -83,7 +83,7 @@ std::vector<Group> groups_of(const Store& store, const DbOptions& options, const
     group.policy = row.key.policy.text;
     group.rows.push_back({std::move(row)});
   }
-  // The store lists pinned and best winners first: the first one is the one that runs.
+  // The store lists pinned and best winners first, so the first winner found is the one that runs.
   for (WinnerRecord& winner : store.all_winners()) {
     const auto group = groups.find(winner.device.digest() + winner.policy.text);
     if (group == groups.end() || group->second.winner ||
@@ -143,7 +143,8 @@ std::string final_text(const Group& group) {
   for (const Row& row : group.rows) {
     if (!row.in_final) continue;
     const TrialRecord& t = row.stored.trial;
-    // In an older store a trial's timing may be from exploring; the winner's record is the final's.
+    // In an older store, a trial's timing may be from exploring. The winner's record has the final
+    // race's timing.
     const Timing& timing = row.is_winner ? winner.timing : t.timing;
     table.add({row.is_winner ? "winner" : "", gain_text(timing, winner.default_timing),
                format_time(timing.median_us), interval_text(timing), std::to_string(timing.samples),
@@ -151,13 +152,14 @@ std::string final_text(const Group& group) {
                t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
                t.toolchain.template_name, t.arch, config_text(row)});
   }
-  return fmt::format("Final of {}, timed by turns: these compare\n{}", winner.created,
-                     table.text());
+  return fmt::format(
+      "Final race of {}: kernels were timed in turn, so these times are comparable\n{}",
+      winner.created, table.text());
 }
 
 // Returns a table of at most `limit` rows; 0: all.
 std::string explored_text(const Group& group, int limit) {
-  Table table({"round", "behind its best", "time", "samples", "error", "registers", "template",
+  Table table({"round", "slower than best", "time", "samples", "error", "registers", "template",
                "arch", "config"});
   int round = 0;
   double best_us = 0;
@@ -179,7 +181,9 @@ std::string explored_text(const Group& group, int limit) {
          t.arch, config_text(row)});
   }
   if (table.empty()) return "";
-  return "Explored: times of two rounds are of two moments and do not compare\n" + table.text() +
+  return "Explored: compare times only within a round; rounds were measured at different "
+         "moments\n" +
+         table.text() +
          (left > 0 ? fmt::format("{} more rows; all are shown without --limit\n", left) : "");
 }
 
@@ -200,7 +204,7 @@ std::string group_text(const Group& group, int limit) {
                         group.winner->pinned ? ", pinned" : "");
   else
     text += ": no winner yet";
-  text += "\nerror: largest against the oracle, relative to the allowed one\n";
+  text += "\nerror: the largest error against the oracle, divided by the allowed error\n";
   for (const std::string& part : {group.winner ? final_text(group) : std::string(),
                                   explored_text(group, limit), failed_text(group)})
     if (!part.empty()) text += "\n" + part;
@@ -245,14 +249,14 @@ void add_db_show(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto problem = std::make_shared<std::string>();
   const auto limit = std::make_shared<int>(0);
-  Command command = add_db_command(
-      db, "show", "List every trial of one problem, with the winner and why it is one",
-      "attune db show --problem "
-      "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
-      options.get());
+  Command command =
+      add_db_command(db, "show", "List every trial of one problem, with the winner and why it won",
+                     "attune db show --problem "
+                     "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
+                     options.get());
   add_problem_option(command, problem.get());
   command.add_option("--limit", *limit,
-                     "Number of explored rows to show, the last round first (default: all)");
+                     "Number of explored rows to show, from the last round on (default: all)");
   add_db_filter(command, options.get());
   command.callback(
       [options, problem, limit, exit_code] { *exit_code = show(*options, *problem, *limit); });

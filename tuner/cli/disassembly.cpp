@@ -49,9 +49,9 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Runs a program with its output in file `out`; true if it succeeded. If SIGCHLD is ignored, a
-// setting that programs inherit, the system tells that the program ended but not how. Then this
-// returns true, and the caller judges by the output.
+// Runs a program with its output in the file `out`. Returns true if it succeeded. If SIGCHLD is
+// ignored (programs inherit this setting), the system reports that the program ended but not how.
+// Then this returns true, and the caller judges by the output.
 bool runs(const std::vector<std::string>& command, const fs::path& out) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune doctor`: reports driver, NVRTC, CPU target and store. For a missing one, says what does
-// not work without it and how to get it. Lists the variables that are set, and what they resolve
-// to.
+// `attune doctor`: reports on driver, NVRTC, CPU target and store. If one is missing, says what
+// does not work without it and how to get it. Lists the variables that are set and their effect.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -65,7 +64,7 @@ std::string compile_empty_kernel(const Compiler& compiler) {
 Finding nvrtc_finding() {
   NvrtcLocation location;
   Finding finding{"nvrtc", false, "",
-                  "no CUDA kernel can be compiled here; stored and exported ones run"};
+                  "no CUDA kernel can be compiled here; stored and exported kernels run"};
   const Compiler* compiler = open_nvrtc_compiler(&location);
   if (!location.passed_over.empty()) finding.warnings.push_back(location.passed_over);
   if (compiler == nullptr) {
@@ -85,7 +84,7 @@ Finding nvrtc_finding() {
 
 Finding cpu_finding() {
   Finding finding{"cpu_target", false, "",
-                  "no kernel can be compiled for the CPU here; stored and exported ones run"};
+                  "no kernel can be compiled for the CPU here; stored and exported kernels run"};
   const CpuToolchain& toolchain = cpu_toolchain();
   finding.detail = fmt::format("{}, vectors of {} bytes; ", toolchain.host_arch().name(),
                                toolchain.host_arch().vector_bytes);
@@ -98,7 +97,8 @@ Finding cpu_finding() {
   return finding;
 }
 
-// Tries it rather than asks for permissions: root may write everywhere, except where nobody can.
+// True if a folder can be created there. Permission bits are not enough: root passes them even on a
+// read-only file system.
 bool can_write_into(const std::filesystem::path& folder) {
   std::string probe = (folder / ".attune-probe-XXXXXX").string();
   if (::mkdtemp(probe.data()) == nullptr) return false;
@@ -111,7 +111,7 @@ Finding store_finding(const std::filesystem::path& path) {
                   "nothing is remembered: every process compiles again, and tuning is lost"};
   if (path.empty() && environment_variable("ATTUNE_STORE") == "") {
     finding.found = true;
-    finding.detail = "none, as ATTUNE_STORE says, which is empty";
+    finding.detail = "none, because ATTUNE_STORE is empty";
     return finding;
   }
   try {
@@ -139,7 +139,7 @@ Finding store_finding(const std::filesystem::path& path) {
   finding.will_be_made = can_write_into(folder);
   finding.detail =
       finding.will_be_made
-          ? fmt::format("{}: will be made by the first tune", path.string())
+          ? fmt::format("{}: the first tune will create it", path.string())
           : fmt::format("{} cannot be made: {} cannot be written; set ATTUNE_STORE to another file",
                         path.string(), folder.string());
   return finding;
@@ -222,9 +222,10 @@ void add_doctor(Command program, int* exit_code) {
     std::string store;
   };
   const auto options = std::make_shared<Options>();
-  Command command = add_command(
-      program, "doctor", "Report what is installed, what is missing, its effect and how to get it",
-      "attune doctor", &options->json);
+  Command command = add_command(program, "doctor",
+                                "Report what is installed and what is missing, what does not work "
+                                "without it, and how to get it",
+                                "attune doctor", &options->json);
   command.add_option("--store", options->store,
                      "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command.callback([options, exit_code] { *exit_code = doctor(options->json, options->store); });

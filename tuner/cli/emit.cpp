@@ -69,10 +69,9 @@ WinnerRecord stored_winner(const Options& options, const Problem& problem, const
           (options.template_name.empty() ||
            options.template_name == winner.toolchain.template_name))
         return std::move(winner);
-  throw Error(ErrorCode::kNotTuned,
-              fmt::format("--tuned is given, and {} has no winner of {} for {}; `attune db ls` "
-                          "lists what was tuned",
-                          path.string(), to_text(problem), arch.name()));
+  throw Error(ErrorCode::kNotTuned, fmt::format("--tuned is given, but {} has no winner for {} on "
+                                                "{}; `attune db ls` lists what was tuned",
+                                                path.string(), to_text(problem), arch.name()));
 }
 
 Request request_for(const Options& options, const Problem& problem, const Arch& arch) {
@@ -80,8 +79,8 @@ Request request_for(const Options& options, const Problem& problem, const Arch& 
     const FactsSource source = facts_for(arch);
     return {problem,
             choose_kernel(problem, arch, source.facts, options.template_name, options.config),
-            options.config.empty() ? "the default" : "the default but for --config", source.text,
-            options.out};
+            options.config.empty() ? "the default" : "the default, changed by --config",
+            source.text, options.out};
   }
   const WinnerRecord winner = stored_winner(options, problem, arch);
   return {problem,
@@ -262,10 +261,11 @@ void add_emit(Command program, int* exit_code) {
   add_program_options(command, &options->programs);
   command
       .add_option("--arch", options->archs,
-                  "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
+                  "Comma-separated list of sm_75 ... sm_121, cpu and auto (this machine's arch); "
+                  "or all (every CUDA arch)")
       .shows_default();
   command.add_option("--template", options->template_name,
-                     "Template (default: the best that serves)");
+                     "Kernel template (default: the best that serves the problem)");
   const Option config = command.add_option("--config", options->config,
                                            "Knobs that differ from the default, knob=value,...");
   command
@@ -278,7 +278,7 @@ void add_emit(Command program, int* exit_code) {
   what.one_of({"source", "ptx", "image", "resources", "html"}).shows_default();
   command
       .add_flag("--html", options->html,
-                "Same as --what html: a page with the source beside its machine code")
+                "Same as --what html: a page that shows the source and its machine code")
       .excludes(what);
   command.add_option("--out", options->out,
                      "File to write instead of stdout; with several archs a folder");

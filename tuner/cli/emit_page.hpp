@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune emit --html`: one page with a kernel's source beside its machine code, without network
+// `attune emit --html`: one page that shows a kernel's source and its machine code, without network
 // and without scripts.
 #pragma once
 
@@ -16,7 +16,7 @@ struct EmitPage {
   std::vector<std::pair<std::string, std::string>> resources{};  // name and value, in order
   std::string compiler_log;                                      // may be empty
   std::string source;                                            // as rendered
-  std::string code_title{};                                      // "SASS, by nvdisasm"
+  std::string code_title{};                                      // "Machine code, by nvdisasm"
   std::string code{};
 };
 
