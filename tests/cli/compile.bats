@@ -98,7 +98,7 @@ load contract
   need_nvrtc
   attune compile "$models/Llama-3.1-8B" --seqlen 64 --arch sm_75 --out "$dir/slow" --json
   expect 0
-  [[ $errors == *"only the slow reference kernel serves bf16 d128 "*" on sm_75 (prefill_sm75: dtype is bf16; this template serves fp16); --dtype fp16 has a fast one"* ]]
+  [[ $errors == *"only the slow reference kernel serves bf16 d128 "*" on sm_75 (prefill_sm75: dtype is bf16; this template serves fp16); --dtype fp16 has a fast kernel"* ]]
   json 'o["kernels"][0]["template"] == "reference_cuda" and any("sm_75" in note for note in o["notes"])'
   attune compile "$models/Llama-3.1-8B" --seqlen 64 --dtype fp16 --arch sm_75 --out "$dir/fast" --json
   expect 0

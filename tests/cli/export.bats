@@ -208,7 +208,7 @@ END
 @test "an object needs a name in C" {
   need_cpu_target
   attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
-  refused 1 "my-kernels.o" "name in C"
+  refused 1 "my-kernels.o" "C identifier"
   attune compile --arch cpu --problem $problem --out "$dir/int.o"
   refused 1 "int.o" "no keyword"
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune explain`: tells which kernel a program in this environment would get for a problem here,
-// on which rung of the ladder, and why no other. For a model, see explain_model.hpp. Compiles and
-// launches nothing.
+// `attune explain`: shows which kernel a program in this environment would get for a problem, on
+// which rung of the ladder, and why the other kernels do not serve. For a model, see
+// explain_model.hpp. Compiles and launches nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::string layers_text(const EngineOptions& settings) {
     text += fmt::format("store      {}{}\n", store.string(),
                         failed  ? " (" + failed.message() + ")"
                         : there ? std::string()
-                                : " (not there)");
+                                : " (does not exist)");
   }
   if (!settings.use_store) text += "store      none\n";
   if (!settings.may_compile) text += "compiling  never (no_jit)\n";
@@ -67,10 +67,10 @@ void check_subject(const Options& options) {
   if (of_model == !options.problem.empty())
     throw Error(ErrorCode::kInvalidArgument, "give exactly one of MODEL and --problem");
   if (const std::string given = first_given(options.model); !of_model && !given.empty())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} is given without MODEL; must be given with MODEL: --problem states it",
-                    given));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is given without MODEL; must be given with MODEL; with --problem, "
+                            "write it into the problem's text",
+                            given));
 }
 
 using Checks = std::vector<std::pair<std::string, std::optional<std::string>>>;
@@ -92,7 +92,8 @@ std::string templates_text(const Checks& checks, Op op, Target target, bool all)
   for (const auto& [name, reason] : checks)
     if (is_near(name))
       text += fmt::format("  {:{}} {}\n", name, width, reason ? *reason : "serves this");
-  if (others > 0) text += fmt::format("  {} of other ops and targets (--all lists them)\n", others);
+  if (others > 0)
+    text += fmt::format("  {} more for other ops and targets (--all lists them)\n", others);
   return text;
 }
 
@@ -155,7 +156,8 @@ int explain(const Options& options) {
 void add_explain(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "explain", "Tell which kernel would run for a problem here, and why no other",
+      program, "explain",
+      "Show which kernel would run for a problem on this machine, and why the others would not",
       "attune explain --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
       &options->json);
@@ -165,11 +167,13 @@ void add_explain(Command program, int* exit_code) {
   add_program_options(command, &options->programs);
   command
       .add_option("--policy", options->policy,
-                  "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")
+                  "Kernels to accept: default (any), nearest (tuned for some shape of this kind of "
+                  "problem) or strict (tuned for this shape or for similar lengths). Default: "
+                  "$ATTUNE_POLICY, else default")
       .one_of({"default", "nearest", "strict"});
   command.add_flag(
       "--all", options->all,
-      "List the templates of other ops and targets too, and why they do not serve this");
+      "List the templates of other ops and targets too, and why they do not serve this problem");
   add_machine_options(command, &options->machine);
   command.callback([options, exit_code] { *exit_code = explain(*options); });
 }

@@ -7,7 +7,7 @@
 
 namespace attune::cli {
 
-// Prints the list. Returns the exit code.
+// Prints the list, as JSON if `json` is set. Returns the exit code.
 int explain_model(const WorkloadOptions& options, const Engine& engine, bool json);
 
 }  // namespace attune::cli

@@ -80,7 +80,7 @@ std::map<std::string, std::string> facts_of(const DeviceIdentity& device) {
 }
 
 // Returns "the device is NVIDIA H200 (...)". For a device of the same name, adds the facts that
-// differ: it may be a slice of a GPU, or have another memory clock.
+// differ: it may be a partition (MIG) of the GPU, or have another memory clock.
 std::string device_change(const DeviceIdentity& theirs, const DeviceIdentity& ours) {
   std::string text = fmt::format("the device is {}", theirs.facts_title());
   if (theirs.is_cpu() || theirs.name != ours.name) return text;
@@ -116,7 +116,7 @@ std::optional<TrialRecord> runner_up_of(const WinnerRecord& winner, const Store&
   return next;
 }
 
-// Describes the runner-up. It may be faster than the winner: among candidates that tie, for
+// Describes the runner-up. Its time may be below the winner's: among candidates that tie, for
 // example, the rule keeps the default.
 std::string runner_up_text(const TrialRecord& trial, const WinnerRecord& winner) {
   const double distance = trial.timing.median_us / winner.timing.median_us - 1;
@@ -125,7 +125,7 @@ std::string runner_up_text(const TrialRecord& trial, const WinnerRecord& winner)
       trial.timing.lo_us, trial.timing.hi_us, is_noisy(trial.timing) ? ", noisy" : "",
       100 * distance, trial.toolchain.template_name, trial.config.to_text());
   if (distance < 0)
-    text += fmt::format("; its median is lower, and it does not win: {}", winner.why);
+    text += fmt::format("; its median is lower, but it does not win: {}", winner.why);
   return text + "\n";
 }
 
@@ -211,12 +211,12 @@ std::string more_text(const More& more, const Plan& plan) {
                         more.roofline->bytes / plan.expected_us * 1e-3);
     text += more.share > 0
                 ? fmt::format("; {:.0f} % of the roofline, bound by {}\n", 100 * more.share,
-                              more.roofline->bound_by_flops() ? "products" : "memory")
+                              more.roofline->bound_by_flops() ? "arithmetic" : "memory")
                 : "; the peak of this device at that clock is not known\n";
   }
   if (more.occupancy)
     text +=
-        fmt::format("occupancy  {} block{} a multiprocessor, {} of {} threads, limited by {}\n",
+        fmt::format("occupancy  {} block{} per multiprocessor, {} of {} threads, limited by {}\n",
                     more.occupancy->blocks, more.occupancy->blocks == 1 ? "" : "s",
                     more.occupancy->threads, threads_per_sm(plan.arch), more.occupancy->limited_by);
   if (more.runner_up && plan.winner) text += runner_up_text(*more.runner_up, *plan.winner);

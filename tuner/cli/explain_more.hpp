@@ -30,8 +30,8 @@ struct NearestKey {
   WinnerRecord winner;
   std::vector<std::string> differs;  // "head_dim is 64, here 128"
 };
-// Returns the winner of the problem's op that has the fewest differences to the problem here, if
-// there is one.
+// Returns the stored winner of the problem's op that differs least from `problem` on `device`;
+// nullopt if the op has no winner.
 std::optional<NearestKey> nearest_key(const Problem& problem, const DeviceIdentity& device,
                                       const std::vector<WinnerRecord>& winners);
 

@@ -66,8 +66,8 @@ std::vector<Wanted> all_wanted(const Options& options) {
   return all;
 }
 
-// True if the winner's problem is of one of these kinds. The comparison is at the winner's own
-// lengths, where a window that hides nothing makes no difference.
+// True if the winner's problem is of one of these kinds. Kinds are compared at the winner's own
+// lengths, where a window that is wider than the keys makes no difference.
 bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
   const auto at_its_lengths = [&](const KernelSpec& spec) {
     return spec_of(canonical(problem_of(spec, winner.shape)));
@@ -78,7 +78,7 @@ bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
   });
 }
 
-// True if any of `all` names the winner. Marks each one that does as found.
+// True if any entry of `all` names the winner. Marks each of these entries as found.
 bool is_wanted(const WinnerRecord& winner, std::vector<Wanted>* all) {
   bool wanted = false;
   for (Wanted& one : *all) {
@@ -121,16 +121,15 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   return kernels;
 }
 
-// Compiles the winner's kernel. Throws if the template has changed since the winner was measured:
-// then its kernel can no longer be made.
+// Compiles the winner's kernel. Throws if the template has changed since the winner was measured,
+// because its kernel can no longer be made.
 StoredImage make_image(const WinnerRecord& winner) {
   const KernelTemplate& one = template_by_name(winner.toolchain.template_name);
   if (template_digest(one) != winner.toolchain.template_digest)
-    throw Error(
-        ErrorCode::kNotTuned,
-        fmt::format(
-            "{} has changed since {} was tuned, and the store has no image of it; tune again",
-            one.name(), to_text(winner.spec)));
+    throw Error(ErrorCode::kNotTuned,
+                fmt::format("template {} has changed since {} was tuned, and the store has no "
+                            "image of the tuned kernel; tune again",
+                            one.name(), to_text(winner.spec)));
   const Arch arch =
       winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(winner.arch);
   if (arch.name() != winner.arch)
@@ -189,19 +188,19 @@ void add_export(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
       program, "export",
-      "Write tuned kernels as a folder, a file or an object that runs without compiler and store",
+      "Write tuned kernels as a folder, a file or an object; they run without compiler and store",
       "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
       &options->json);
   command.add_option("OUTPUT", options->folder, kOutputHelp).required();
   command.add_flag("--zstd", options->zstd, kZstdHelp);
   command.add_option("--only", options->only,
-                     "Only kernels for these, at every tuned length: a model's config.json, or a "
-                     "problem as in --problem. May be given again");
+                     "Only kernels for a model (its config.json) or for a problem (key=value,...), "
+                     "at every tuned length. May be given several times");
   command.add_option("--captured", options->captured,
                      "Only kernels for the problems that a program captured with "
                      "ATTUNE_CAPTURE=FILE; combines with --only");
   command.add_option("--arch", options->archs,
-                     "Only these archs, a list (default: all in the store)");
+                     "Only these archs, a comma-separated list (default: all in the store)");
   command.add_option(
       "--store", options->store,
       "Store to export from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");

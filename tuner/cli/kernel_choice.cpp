@@ -70,7 +70,8 @@ bool is_made_for(const KernelTemplate& kernel_template, const Arch& arch) {
   return false;
 }
 
-// Returns why the templates that are made for the arch and the op do not serve the problem.
+// Returns why no template that is made for the arch and the op, except the reference, serves the
+// problem.
 std::string slow_reason(const KernelSpec& spec, const Arch& arch) {
   std::string reasons;
   for (const auto& [kernel_template, reason] : serving(spec, {arch}).refusals)
@@ -94,7 +95,7 @@ std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems,
     std::string note = fmt::format("only the slow reference kernel serves {} on {} ({})",
                                    short_text(problem), arch.name(), reason);
     if (const auto dtype = faster_dtype(problem, arch))
-      note += fmt::format("; --dtype {} has a fast one", dtype_name(*dtype));
+      note += fmt::format("; --dtype {} has a fast kernel", dtype_name(*dtype));
     notes.push_back(std::move(note));
   }
   return notes;
@@ -140,7 +141,8 @@ FactsSource facts_for(const Arch& arch) {
   const std::string facts =
       arch.target == Target::kCuda ? fmt::format(" ({})", to_text(typical.facts)) : "";
   return {typical.facts,
-          fmt::format("{}{}, which stands for {}: none is here", typical.name, facts, arch.name()),
+          fmt::format("{}{}, a typical {} device, because this machine has none", typical.name,
+                      facts, arch.name()),
           false};
 }
 
@@ -156,8 +158,9 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
   } else {
     choice.kernel_template = &template_by_name(template_name);
     if (const auto reason = choice.kernel_template->refuses(choice.spec, arch))
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("template {} does not serve this: {}", template_name, *reason));
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("template {} does not serve this problem: {}", template_name, *reason));
   }
   const Config base =
       choice.kernel_template->default_config(choice.spec, arch, choice.shape, facts);
@@ -176,7 +179,8 @@ Config config_over(const Config& base, const std::string& text, const SearchSpac
         known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
       throw Error(
           ErrorCode::kInvalidArgument,
-          fmt::format("config names the knob \"{}\"; this template's knobs are {}", knob, known));
+          fmt::format("config has the knob \"{}\", which this template lacks; must be one of {}",
+                      knob, known));
     }
     config.set(knob, value);
   }

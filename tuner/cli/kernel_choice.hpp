@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel as the command line names it: problem, arch, template and config, checked before any
-// work. Used by the commands that render or compile without measuring (`emit`, `compile`), and by
-// `check` and `bench` for --config.
+// One kernel that the command line names: problem, arch, template and config. Everything is checked
+// before any work. Used by the commands that render or compile without measuring (`emit`,
+// `compile`), and by `check` and `bench` for --config.
 #pragma once
 
 #include <string>
@@ -15,8 +15,7 @@ namespace attune::cli {
 // The device whose facts decide defaults and grids.
 struct FactsSource {
   DeviceFacts facts;
-  std::string
-      text;  // "NVIDIA H200 (132 multiprocessors, ...), which stands for sm_90a: none is here"
+  std::string text;  // "NVIDIA H200 (132 multiprocessors, ...), a typical sm_90a device, ..."
   bool is_here = false;
 };
 
@@ -29,8 +28,8 @@ struct KernelChoice {
   Config config;
 };
 
-// Parses the name of an arch. "auto" is this machine's: its GPU's arch if a driver answers, else
-// its CPU. Throws kDriver or kCompile if neither is available.
+// Parses the name of an arch. "auto" means this machine's arch: that of its GPU if a driver
+// answers, else that of its CPU. Throws kDriver or kCompile if neither is available.
 Arch arch_by_name(const std::string& name);
 // Parses a list of such names; "all" means every CUDA arch that attune knows.
 std::vector<Arch> archs_by_name(const std::string& list);
@@ -38,10 +37,11 @@ std::vector<Arch> archs_by_name(const std::string& list);
 // Returns this machine's device if it runs images of `arch`, else a typical device of that arch.
 FactsSource facts_for(const Arch& arch);
 
-// Returns the kernel that the texts name. An empty template_name means the best template that
-// serves; an empty config_text means its default. A config names the knobs that differ from the
-// default. Throws kInvalidArgument for an unknown template, knob or value, and kUnsupported with
-// every template's reason.
+// Returns the kernel that the texts name. An empty template_name selects the best template that
+// serves the problem. An empty config_text selects the template's default config; otherwise it
+// lists the knobs that differ from the default. Throws kInvalidArgument for an unknown template,
+// knob or value. Throws kUnsupported, with every template's reason, if no template serves the
+// problem.
 KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const DeviceFacts& facts,
                            const std::string& template_name, const std::string& config_text);
 
@@ -49,8 +49,8 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
 // illegal combinations.
 Config config_over(const Config& base, const std::string& text, const SearchSpace& space);
 
-// Returns a sentence for each reason why only the reference kernel serves a problem on `arch`.
-// Gives the templates' reasons, and a type that has a better kernel.
+// Returns a sentence for each reason why only the reference kernel serves a problem on `arch`. A
+// sentence gives the templates' reasons, and a dtype that has a faster kernel.
 std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems, const Arch& arch);
 
 // Throws kCompile if this machine has no compiler for the arch; the message says how to get one.

@@ -124,7 +124,7 @@ std::string symbol_name(const std::string& file) {
                          });
   if (!is_c_name || is_taken_in_c(name))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the object is named \"{}\"; must be a valid name in C and no keyword, "
+                fmt::format("the object is named \"{}\"; must be a C identifier and not a keyword, "
                             "such as my_kernels.o, because its symbols get that name",
                             file));
   return name;

@@ -35,8 +35,8 @@ std::shared_ptr<const Device> open_machine(const std::string& target) {
 void add_wait_option(Command command, double* wait_s) {
   command
       .add_option("--wait", *wait_s,
-                  "Seconds to wait, at most, while another process measures on the device. Then "
-                  "this one measures too, and says so. 0: no wait")
+                  "Longest wait, in seconds, while another process measures on the device. After "
+                  "it, this process measures too, with a warning. 0: do not wait")
       .not_negative()
       .shows_default();
 }
@@ -48,7 +48,7 @@ DeviceLock lock_device(const Device& device, double wait_s, const std::function<
   return {device.hardware(), lock_folder(), {stop, notice, most}};
 }
 
-// Kernels on a CPU want all of its cores; to drive a GPU, the host needs one.
+// A kernel on a CPU uses all cores; driving a GPU takes one core.
 std::string busy_text(double load, int cores, Target kind) {
   constexpr double kBusyCpuShare = 0.75;
   if (cores < 1 || load < (kind == Target::kCpu ? kBusyCpuShare : 1.0) * cores) return "";
@@ -107,7 +107,7 @@ EngineOptions looking_options(const MachineOptions& options) {
   std::error_code failed;
   if (!options.store.empty() && std::filesystem::status(options.store, failed).type() ==
                                     std::filesystem::file_type::not_found) {
-    print_notice(fmt::format("attune: note: there is no store at {}; no tuned kernel is known",
+    print_notice(fmt::format("attune: note: there is no store at {}, so no kernel counts as tuned",
                              options.store));
     engine.keep_images = false;
   }

@@ -27,37 +27,38 @@ struct MachineOptions {
 // Adds --target and --store.
 void add_machine_options(Command command, MachineOptions* options);
 
-// Opens "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or
-// kCompile, saying what is missing.
+// Opens the device that --target names. "auto" is a GPU if there is one, else the CPU. Throws
+// kDriver or kCompile, saying what is missing.
 std::shared_ptr<const Device> open_machine(const std::string& target);
 // Adds --wait S, for commands that measure.
 void add_wait_option(Command command, double* wait_s);
-// Returns a lock to hold while the device is measured. Waits at most `wait_s` seconds, and names on
-// stderr, once, the process that it waits for.
+// Returns a lock to hold while the device is measured. Waits at most `wait_s` seconds. Names the
+// process that it waits for once, on stderr.
 DeviceLock lock_device(const Device& device, double wait_s, const std::function<bool()>& stop = {});
 inline constexpr double kDeviceWaitS = std::chrono::duration<double>(DeviceLock::kMost).count();
 // Returns a sentence if a load average of `load` threads on `cores` cores disturbs timings on a
 // device of this kind; else "".
 std::string busy_text(double load, int cores, Target kind);
-// Returns a sentence for a GPU of a kind on which attune has never run: any but Hopper. Returns ""
-// for Hopper and for a CPU.
+// Returns a warning if the device is a GPU of a kind on which attune has never run (any but
+// Hopper), else "".
 std::string untested_gpu_text(const DeviceIdentity& device);
 // Warns on stderr if this machine is busy, because times vary then.
 void note_if_busy(const Device& device);
-// Returns the kind of device that open_machine would open. "cuda" need not exist; other words are
-// refused as by open_machine.
+// Returns the kind of device that open_machine would open. "cuda" is valid without a GPU too; other
+// unknown words are refused as by open_machine.
 Target target_of(const std::string& target);
-// Returns nullptr if no driver answers; then `why`, if given, gets the reason.
+// Opens the first GPU. Returns nullptr if no driver answers; then sets *why, unless `why` is null,
+// to the reason.
 std::shared_ptr<const Device> try_open_cuda(std::string* why);
 
-// Loads programs that a text names by digest ("score_mod=0123...") from the machine's stores. An
-// engine does this itself; commands without one call this.
+// Loads from the machine's stores the programs that a text names by digest ("score_mod=0123...").
+// An engine does this itself; commands without an engine call this function.
 void read_stored_programs(const MachineOptions& options, const std::vector<std::string>& problems);
 
 // Returns the options of an engine on that machine and store.
 EngineOptions engine_options(const MachineOptions& options);
-// Like engine_options, for commands that only look and time. If --store does not exist, says so on
-// stderr and does not create it.
+// Like engine_options, for commands that only look up and time kernels. If --store does not exist,
+// says so on stderr and does not create it.
 EngineOptions looking_options(const MachineOptions& options);
 
 }  // namespace attune::cli

@@ -50,7 +50,7 @@ void add_commands(Command program, int* exit_code) {
   add_version(program, exit_code);
 }
 
-// Prints each text once: the same file may be met for every kernel.
+// Prints each text once, because one damaged file may be reported for every kernel.
 void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   static std::mutex mutex;
   static std::set<std::string, std::less<>> printed;
@@ -59,7 +59,7 @@ void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   print_notice(fmt::format("attune: {}: {}", log_level_name(level), message));
 }
 
-// Shows warnings by default: damaged, refused or replaced things must be seen without a request.
+// Prints warnings by default: the user must see that something is damaged, refused or replaced.
 void start_log() {
   LogLevel lowest = LogLevel::kWarning;
   std::string refused;
@@ -118,7 +118,7 @@ extern "C" int attune_program(int argc, char** argv) {
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
   } catch (const std::bad_alloc&) {
-    print_notice("attune: this command takes more host memory than is free");
+    print_notice("attune: this command needs more host memory than is free");
     return kMissing;
   } catch (const std::exception& error) {
     print_notice(fmt::format("attune: internal error: {}", error.what()));

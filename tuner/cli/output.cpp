@@ -77,7 +77,7 @@ std::string Table::text(size_t width) const {
   return text;
 }
 
-// Returns the width of a row; 0 if no column is in the line.
+// Returns the width of a row's line; 0 if all columns are printed outside the line.
 size_t Table::line_width(const std::vector<Column>& columns) {
   size_t width = 0;
   for (const Column& column : columns)
@@ -123,7 +123,7 @@ void print_json(std::string_view name, const Json& body) {
   Json object;
   object["schema"] = fmt::format("attune.{}/1", name);
   object.update(body);
-  // Uses plain ASCII: a terminal takes some bytes above it as commands.
+  // Uses plain ASCII, because terminals execute some bytes above it as commands.
   print_bytes(to_json_text(object, 2, JsonLetters::kAscii) + "\n");
 }
 

@@ -12,9 +12,9 @@ namespace attune::cli {
 
 using Json = nlohmann::ordered_json;
 
-// A table with columns as wide as their widest cell, numbers to the right. On a terminal that is
-// too narrow, the widest columns leave the line: the first column is printed above its row, others
-// below it, by name.
+// A table whose columns are as wide as their widest cell. Numbers are right-aligned. On a terminal
+// that is too narrow, the widest columns leave the line: the first column is printed above its row,
+// the others below it with their names.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers);
@@ -40,7 +40,7 @@ class Table {
 };
 
 // Prints text for people to stdout. Wraps long lines on a terminal, and makes control characters
-// visible. Throws kIo if it cannot be written.
+// visible. Throws kIo if stdout cannot be written.
 void print(std::string_view text);
 void print_bytes(std::string_view bytes);  // to stdout, unchanged
 void print_notice(std::string_view text);  // like print, to stderr, with a line end

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune pin`: writes the kernel of each tuned problem to a file that a site reviews and ships
-// (cache/pin_file.hpp). With --check, says whether this version of attune can run such a file here.
-// Programs use the file through ATTUNE_PIN.
+// `attune pin`: writes the kernel of each tuned problem to a file that a site can review and ship
+// (cache/pin_file.hpp). With --check, reports whether this version of attune can run the kernels of
+// such a file here. Programs use the file through ATTUNE_PIN.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ std::string hex_of(const PinFile& pins) {
   return hex;
 }
 
-// Returns the store's pins. `stale` counts the winners that are left out because their template has
-// changed.
+// Returns the store's pins. Leaves out winners whose template has changed, and counts them in
+// *stale.
 PinFile pins_of_store(const Options& options, size_t* stale) {
   std::set<std::string> digests;
   for (const KernelTemplate* one : all_templates()) digests.insert(template_digest(*one));
@@ -64,12 +64,12 @@ void check_options(const Options& options) {
     refuse("--target is given without --check; must be given with --check");
   if (!options.check && options.json && options.file == "-")
     refuse(
-        "--json is given, and FILE is -, but stdout holds either pins or JSON; give one of them");
+        "--json is given, and FILE is -, but stdout can hold either pins or JSON; leave one out");
   const bool filters = !options.device.empty() || !options.template_name.empty();
   if (options.check && options.store.empty() && filters)
     refuse(
         fmt::format("{} is given with --check and without --store; must be given with --store, "
-                    "whose winners it filters",
+                    "because it filters that store's winners",
                     options.device.empty() ? "--template" : "--device"));
 }
 
@@ -93,7 +93,7 @@ int write_pins(const Options& options) {
                        {"stale", stale},
                        {"digest", hex_of(pins)}});
   else
-    print(fmt::format("pinned {} problems on {} kinds of device in {}\ndigest {}\n{}",
+    print(fmt::format("pinned {} problems for {} kinds of device in {}\ndigest {}\n{}",
                       pins.pins.size(), devices_of(pins), options.file, hex_of(pins),
                       stale > 0
                           ? fmt::format("{} winners of changed templates are left out\n", stale)

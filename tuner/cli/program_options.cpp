@@ -52,11 +52,11 @@ void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecField
 
 void add_program_options(Command command, ProgramOptions* options) {
   command.add_option("--score-mod", options->score_mod,
-                     "For every problem: a program of the score language that returns the score, "
-                     "as a file or as text. Its first lines, // capture NAME: TYPE[RANK] and "
-                     "// scalar NAME: TYPE, declare its inputs");
+                     "Program in the score language that returns the new score, as a file or as "
+                     "text; applies to every problem. Its first lines, // capture NAME: TYPE[RANK] "
+                     "and // scalar NAME: TYPE, declare its inputs");
   command.add_option("--mask-mod", options->mask_mod,
-                     "The same, for a program that returns whether a key is visible");
+                     "Like --score-mod, for a program that returns true if a key is visible");
 }
 
 std::function<void(Problem*)> giver_of(const ProgramOptions& options) {
@@ -101,7 +101,7 @@ std::string program_texts(const SpecFields& spec) {
   const auto add = [&](const ProgramDigest& digest, const char* field) {
     if (!digest) return;
     const UserProgram* const known = find_user_program(digest);
-    std::string source = known != nullptr ? known->source : "(its text is not here)";
+    std::string source = known != nullptr ? known->source : "(its text is not stored here)";
     if (!source.ends_with('\n')) source += '\n';
     texts += fmt::format("{} {}\n{}", field, to_text(digest), source);
   };

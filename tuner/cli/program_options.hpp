@@ -19,21 +19,22 @@ struct ProgramOptions {
 void add_program_options(Command command, ProgramOptions* options);
 
 // Returns a function that gives the programs to a problem. The caller validates the problem
-// afterwards, because some are valid only with a program. Throws kInvalidArgument with file, line,
-// column and a caret for a text that does not compile. The returned function throws it if a problem
-// has a program of that kind already.
+// afterwards, because some problems are valid only with a program. Throws kInvalidArgument with
+// file, line, column and a caret for a text that does not compile. The returned function throws
+// kInvalidArgument if a problem already has a program of that kind.
 std::function<void(Problem*)> giver_of(const ProgramOptions& options);
 // Parses a problem's text and gives it the programs.
 Problem parse_problem_with(const ProgramOptions& options, const std::string& text);
 
-// Throws kInvalidArgument if a problem names a program that this process does not know, before work
-// that needs its text.
+// Throws kInvalidArgument if a problem names a program whose text this process does not know. Call
+// it before work that needs the text.
 void require_programs(const std::vector<Problem>& problems);
 
 // Returns the shell words that give a problem its programs: " --score-mod 'return score;'". Empty
-// if it has none.
+// if the problem has no program.
 std::string program_words(const Problem& problem);
-// Returns the texts of a problem's programs under their names, for people; empty if it has none.
+// Returns the texts of a problem's programs under their names, for people; empty if the problem has
+// no program.
 std::string program_texts(const SpecFields& spec);
 
 }  // namespace attune::cli

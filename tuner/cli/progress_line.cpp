@@ -18,7 +18,7 @@ constexpr size_t kBarWidth = 24;
 constexpr size_t kShortBarWidth = 8;
 constexpr size_t kNarrow = 60;  // columns; below, there is no bar
 
-constexpr size_t kShortestPart = 12;  // of a part that is cut; a shorter piece says nothing
+constexpr size_t kShortestPart = 12;  // of a part that is cut; a shorter piece is useless
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -16,10 +16,11 @@ Json winner_json(const WinnerRecord& winner);
 Json device_json(const Device& device);
 Json power_limit_json(const Conditions& conditions);  // watts; null if not known
 
-// Returns "2.36 ms ±1.2 %": the median and the reach of its 95 % interval, then "noisy" if it is.
-// Returns "-" if no time is known.
+// Returns "2.36 ms ±1.2 %": the median, and its distance to the farther end of the 95 % interval.
+// Adds "noisy" if the timing is noisy. Returns "-" if no time is known.
 std::string time_text(const Timing& timing);
-// Returns how many times faster `timing` is than `other`: "1.25x", or "-" if one is not known.
+// Returns how many times faster `timing` is than `other`: "1.25x". Returns "-" if either time is
+// not known.
 std::string gain_text(const Timing& timing, const Timing& other);
 
 }  // namespace attune::cli

@@ -130,7 +130,7 @@ void add_report(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
       program, "report",
-      "Write an HTML page on the tuned kernels: gains, certainty, age, failures, times",
+      "Write an HTML page about the tuned kernels: gains, certainty, age, failures, times",
       "attune report examples/models/Llama-3.1-8B/config.json --out report.html", &options->json);
   add_model_options(command, &options->model);
   command.add_option("--out", options->out, "HTML file to write").required();
@@ -140,7 +140,7 @@ void add_report(Command program, int* exit_code) {
       .values(2, 2);
   command.add_option(
       "--peers", options->peers,
-      "Times of other libraries to show too: a JSON file in the form of tests/bench");
+      "JSON file with times of other libraries to show too, as tests/bench writes it");
   add_machine_options(command, &options->machine);
   command.callback([options, exit_code] { *exit_code = report(*options); });
 }

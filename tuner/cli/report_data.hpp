@@ -12,16 +12,16 @@
 
 namespace attune::cli {
 
-// Returns winners, trials, failures and knobs of a store. Winners get the times of peers that were
-// taken on the same device.
+// Returns winners, trials, failures and knobs of a store. Winners get those times of peers that
+// were taken on the same device, or on a device that is not known.
 Json report_data(const Store& store, const PeerTimes& peers = {});
 
-// Compares two stores, "before" and "after": each problem for which both have a winner on one
+// Compares two stores, "before" and "after": all problems for which both have a winner on the same
 // device.
 Json report_diff(const Store& before, const Store& after);
 
-// The effect of a knob's value, and how much of the spread of log time each knob explains by
-// itself, in [0, 1], relative to the mean of each problem's trials.
+// The effect of each value of a knob, and the share of the spread of log time that the knob
+// explains alone, in [0, 1]. Times are relative to the mean of each problem's trials.
 struct KnobValue {
   int64_t value = 0;
   int trials = 0;

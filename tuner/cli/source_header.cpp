@@ -19,7 +19,7 @@ std::string launch_line(const KernelChoice& choice) {
   if (choice.arch.target == Target::kCpu) return "one call for each thread: args, thread, threads";
   std::string text = text_for(choice.facts);
   if (text == text_for(DeviceFacts{})) return text;
-  return fmt::format("{} (on {} multiprocessors; the grid follows their number)", text,
+  return fmt::format("{} (on {} multiprocessors; the grid depends on their number)", text,
                      choice.facts.sm_count);
 }
 
@@ -72,7 +72,7 @@ std::string compile_line(const Arch& arch, const std::string& file) {
                      arch.cpu, file);
 }
 
-// Returns a problem's programs as comments. Handles a backslash at the end of a line, which would
+// Returns a problem's programs as comments. Removes a backslash at the end of a line, which would
 // turn the next line into a comment too.
 std::string program_lines(const Problem& problem) {
   std::string lines, texts = program_texts(problem);

@@ -9,8 +9,9 @@
 
 namespace attune::cli {
 
-// Returns `source` with the header after its licence line. `config_from`: for example "the
-// default"; `device`: whose facts the defaults follow; `file`: the name for the compile command.
+// Returns `source` with the header after its licence line. `config_from`: the origin of the config,
+// such as "the default". `device`: the device whose facts choose the defaults. `file`: the name in
+// the compile command.
 std::string with_header(const std::string& source, const Problem& problem,
                         const KernelChoice& choice, const std::string& config_from,
                         const std::string& device, const std::string& file);
