@@ -27,8 +27,8 @@ std::filesystem::path file_of(const std::string& hardware, const std::filesystem
   return folder / name;
 }
 
-// Returns the open lock file, or an empty one and the reason in `why`. Another user's file is
-// opened for reading, which is enough for a lock.
+// Returns the open lock file. If it cannot be opened, returns an empty descriptor and sets `why` to
+// the reason. Another user's file is opened for reading, which is enough for a lock.
 FileDescriptor open_lock(const std::filesystem::path& path, std::string* why) {
   FileDescriptor file = open_regular(path, O_RDONLY | O_NOFOLLOW, why);
   if (file || ::access(path.c_str(), F_OK) == 0 || errno != ENOENT) return file;
@@ -70,8 +70,8 @@ DeviceLock::DeviceLock(const std::string& hardware, const std::filesystem::path&
   LockWait wait{waiting.most, waiting.stop, {}};
   if (waiting.notice)
     wait.notice = [&](const std::string& who) {
-      waiting.notice(fmt::format("waiting for {} that measures on {}, at most {} s", who, hardware,
-                                 seconds(waiting.most)));
+      waiting.notice(fmt::format("waiting for {}, which measures on {}, for at most {} s", who,
+                                 hardware, seconds(waiting.most)));
       wait.notice = nullptr;  // only once, even if the file is replaced
     };
   for (;;) {

@@ -27,12 +27,12 @@ class DeviceLock {
   struct Waiting {
     std::function<bool()> stop{};  // called often; true: goes on without the lock
     std::function<void(const std::string&)>
-        notice{};  // "waiting for pid 17 (attune tune ...) of user joe ...", once
+        notice{};  // "waiting for pid 17 (attune tune ...) of user joe, ...", once
     std::chrono::milliseconds most{kMost};
   };
-  // `hardware`: Device::hardware(). Waits while another process has the device, but not for ever:
-  // anybody may hold this lock. After that time, or if the folder cannot hold the lock, it logs a
-  // warning (kTuneNotLocked), and measuring goes on.
+  // `hardware`: Device::hardware(). Waits while another process has the device, but no longer than
+  // `most`, because any user can hold this lock. After that time, or if the folder cannot hold the
+  // lock, it logs a warning (kTuneNotLocked) and continues without the lock.
   DeviceLock(const std::string& hardware, const std::filesystem::path& folder,
              const Waiting& waiting);
   bool held() const { return static_cast<bool>(file_); }

@@ -25,7 +25,7 @@ int64_t widest_side(int64_t text) {
 int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64_t text) {
   const int64_t widest = widest_side(text);
   if (side > widest)
-    fields.refuse({"sample_size"}, fmt::format("a size of up to {}: a side has up to {} patches",
+    fields.refuse({"sample_size"}, fmt::format("at most {}, because a side has at most {} patches",
                                                (widest + 1) * scale - 1, widest));
   return side * side;
 }
@@ -34,7 +34,7 @@ int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64
 int count_of(const ModelFields& fields, Names names, int64_t count) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (count > kMost)
-    fields.refuse(names, fmt::format("a number with which the model has up to {} layers", kMost));
+    fields.refuse(names, fmt::format("a number that gives the model at most {} layers", kMost));
   return static_cast<int>(count);
 }
 
@@ -59,7 +59,7 @@ void add_level(const ModelFields& fields, size_t level, int channels, int heads,
   constexpr size_t kBitsOfSize = 31;
   const int64_t side = level < kBitsOfSize ? fields.integer({"sample_size"}) >> level : 0;
   if (side < 1)
-    fields.refuse({"sample_size"}, fmt::format("a size that is left after {} halvings", level));
+    fields.refuse({"sample_size"}, fmt::format("a size that can be halved {} times", level));
   const int64_t patches = patches_of(fields, side, int64_t{1} << level, 0);
   const std::string at = fmt::format(" at {0} x {0}", side);
   add("self-attention" + at, blocks, problem, patches, patches, model);
@@ -131,8 +131,8 @@ void read_flux(const ModelFields& fields, ModelConfig* model) {
       layers, joint_attention(fields), kFluxPatches + kFluxTokens, kFluxPatches + kFluxTokens,
       model);
   model->notes.push_back(
-      fmt::format("{}: its config states no size of image; attune tunes for "
-                  "1024 x 1024 with {} text tokens (--seqlen gives others)",
+      fmt::format("{}: its config states no image size; attune tunes for 1024 x 1024 with {} text "
+                  "tokens (--seqlen changes that)",
                   fields.file(), kFluxTokens));
 }
 

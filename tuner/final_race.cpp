@@ -229,7 +229,7 @@ void FinalRace::add_run(WinnerCheck* check) const {
   }
   const std::optional<WinnerChoice> choice = choose_winner(raced);
   if (!choice || !std::isfinite(winner_us)) {
-    check->note = "the stored winner does not run here any more";
+    check->note = "the stored winner no longer runs here";
     return;
   }
   const double regret = winner_us / fastest_us - 1;

@@ -246,8 +246,7 @@ OperandView Inputs::with_mean(Role role, float mean) {
     view.data = filled.memory.data();
     return view;
   }
-  throw Error(ErrorCode::kInternal,
-              "other values are asked for a tensor that the op does not have");
+  throw Error(ErrorCode::kInternal, "with_mean is called for a tensor that the op does not have");
 }
 
 Operands Inputs::poisoned() { return with_outputs_of(kPoison); }

@@ -145,8 +145,8 @@ Spans read_spans(const ModelFields& fields, int num_layers) {
   if (const auto hybrid = hybrid_spans(fields, num_layers)) {
     if (!has_window) return *hybrid;
     fields.refuse(
-        "a window on some layers and no attention on others cannot be read from it; "
-        "give --problem instead");
+        "attune cannot read a config with a window on some layers and no attention on others; give "
+        "--problem instead");
   }
   return spans;
 }

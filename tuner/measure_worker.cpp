@@ -127,8 +127,8 @@ int measure_worker_main(const std::string& device_name) {
       const int granted = device->identity().sm_count;
       if (name_.starts_with("cpu:") && name_ != fmt::format("cpu:{}", granted))
         throw Error(ErrorCode::kDriver,
-                    fmt::format("the system grants the measuring process {} threads for {} (see "
-                                "ulimit -u and the container's pids limit)",
+                    fmt::format("the system grants the measuring process only {} threads for {} "
+                                "(see ulimit -u and the container's pids limit)",
                                 granted, name_));
       return device;
     }

@@ -124,21 +124,23 @@ class ConfigReader {
     if (!model_->dtype) model_->dtype = dtype_of(fields);
     const auto unread = fields.unread_attention_fields();
     if (!unread.empty() && row.reading != Reading::kNotCovered)
-      note(fmt::format("{} {} not known for such a model, so attune did not read {}",
+      note(fmt::format("{} {} not known for this type of model, so attune did not read {}",
                        quoted(unread), unread.size() == 1 ? "is" : "are",
                        unread.size() == 1 ? "it" : "them"));
   }
 
-  // Throws if only defaults say how the model attends: then it is probably the wrong file.
+  // Throws if no field of the config describes attention: then it is probably the wrong file.
   void require_something(const ModelFields& fields) const {
     if (fields.states(kHeadNames)) return;
     if (!fields.states({"encoder_attention_heads", "hidden_size", "n_embd", "n_embed", "d_model",
                         "dim", "embed_dim"}))
-      fields.refuse("\"num_attention_heads\" is missing, as are all that say how it attends");
+      fields.refuse(
+          "\"num_attention_heads\" is missing, and so are all other fields that describe "
+          "attention");
   }
 
-  // Reads each part by its own type. A part without a type, or with the whole model's, is read by
-  // the row's.
+  // Reads each part by its own type. If a part has no type, or the whole model's type, uses the
+  // type that the row gives for it.
   void read_parts(const ModelFields& fields, const ModelRow& row) {
     for_each_part(row.parts, ' ', [&](std::string_view part) {
       const size_t equals = part.find('=');
@@ -219,10 +221,10 @@ class ConfigReader {
           "{}, and \"num_attention_heads\" is missing; give --problem instead, or name a "
           "similar known type with --as TYPE",
           what));
-    note(fmt::format(
-        "{}: attune takes it for a Llama (causal attention and nothing else). If that is wrong, "
-        "give --problem, or --as TYPE",
-        what));
+    note(
+        fmt::format("{}: attune treats it as a Llama (causal attention and nothing else). If that "
+                    "is wrong, give --problem, or --as TYPE",
+                    what));
     ModelRow llama = *find_model_row("llama");
     llama.defaults = "";
     read_row(config_, llama, "");
@@ -232,7 +234,7 @@ class ConfigReader {
   ModelConfig* model_;
 };
 
-// Marks kinds of layers that no kernel supports. Throws if no kind is left.
+// Stores in each kind of layer that no kernel supports the reason. Throws if no other kind is left.
 void check_layers(const std::string& file, ModelConfig* model) {
   for (AttentionLayer& layer : model->layers) {
     try {

@@ -71,8 +71,8 @@ std::optional<fs::path> snapshot_of(const fs::path& folder) {
     if (entry.is_directory(error)) snapshots.push_back(entry.path());
   if (snapshots.size() > 1)
     refuse(folder.string(),
-           fmt::format("{} snapshots and no refs/main that names one of them; give the folder of "
-                       "one, such as {}",
+           fmt::format("there are {} snapshots, and refs/main names none of them; give the folder "
+                       "of one, such as {}",
                        snapshots.size(),
                        std::min_element(snapshots.begin(), snapshots.end())->string()));
   if (snapshots.empty()) return std::nullopt;
@@ -120,7 +120,9 @@ ModelFile find_model(const std::string& text, const fs::path& cache) {
   }
   if (!is_hub_name(text)) refuse(text, "cannot be read: " + why_missing(path));
   if (cache.empty())
-    refuse(text, "no such file or folder, and HF_HOME and HOME are not set: no Hugging Face cache");
+    refuse(
+        text,
+        "no such file or folder; HF_HOME and HOME are not set, so there is no Hugging Face cache");
   const fs::path folder = cached_folder(text, cache);
   if (const auto config = config_in(folder)) return {*config, name_of(*config)};
   refuse(text, fmt::format("no such file or folder, and {} is not in the Hugging Face cache. "

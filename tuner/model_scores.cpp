@@ -33,8 +33,9 @@ void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelSc
   const int hidden = fields.integer({"hidden_size"});
   problem->alibi = hidden != kHiddenOf7B;
   scores->assumptions.push_back(fmt::format(
-      "its config does not say its kind of positions; by its hidden_size ({}) attune takes {}",
-      hidden, problem->alibi ? "ALiBi, as of the 13B" : "rotary ones, as of the 7B"));
+      "its config does not state the kind of positions; from hidden_size ({}) attune assumes {}",
+      hidden,
+      problem->alibi ? "ALiBi, as in the 13B model" : "rotary positions, as in the 7B model"));
 }
 
 // Reads one of the words of ModelRow::scores.
@@ -69,7 +70,7 @@ void read_positions(const ModelFields& fields, Problem* problem, ModelScores* sc
   if (positions.rfind("relative", 0) == 0)
     scores->not_supported.push_back(
         fmt::format("positions {} (position_embedding_type)", positions));
-  // These say how a table's entries and slopes are made; the call gives the values.
+  // These fields say how entries of the table and slopes are computed; a call passes their values.
   fields.ignore({"relative_attention_num_buckets", "relative_attention_max_distance",
                  "attn_config.alibi_bias_max"});
 }
@@ -95,7 +96,7 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
   if (fields.flag({"attn_config.prefix_lm"}, false)) set_prefix(problem);
   if (const double length = fields.number_or_zero({"attn_temperature_len"}); length > 0)
     scores.not_supported.push_back(
-        fmt::format("a temperature of rows from {} on (attn_temperature_len)", length));
+        fmt::format("a temperature for rows from {} on (attn_temperature_len)", length));
   return scores;
 }
 

@@ -195,9 +195,8 @@ class Tower {
     }
     if (sees_images_) add_with_images(first);
     if (pattern.other.here)
-      note(
-          fmt::format("{} of its layers have no self-attention with a softmax; these are not tuned",
-                      pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
+      note(fmt::format("{} of its layers have no softmax self-attention; these are not tuned",
+                       pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
   }
 
   void decoder() {
@@ -273,7 +272,7 @@ class Tower {
       fix_lengths(&windowed, int64_t{side} * side);
       model_->layers.push_back(std::move(windowed));
     }
-    note("its length is the number of patches of an image; --seqlen gives yours");
+    note("its length is the number of patches of an image; set yours with --seqlen");
   }
 
   // Adds stages of shifted windows. Each window is an entry of the batch. The bias hides what a

@@ -25,7 +25,7 @@ std::map<std::string, double> times_of(const Json& timings) {
     const double median_us = timing.at("median_us").get<double>();
     if (!std::isfinite(median_us) || median_us <= 0)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("median_us of {} is {}; must be a time", name, median_us));
+                  fmt::format("median_us of {} is {}; must be above 0", name, median_us));
     times[name] = median_us;
   }
   return times;

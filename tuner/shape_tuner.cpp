@@ -57,8 +57,8 @@ bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   const std::vector<TuneCandidate> first = explorer_.first_wave(hints);
   if (first.empty()) {
     report_.note =
-        "nothing to tune: only the reference kernel serves this problem here, or the template that "
-        "was asked for does not";
+        "nothing to tune: only the reference kernel serves this problem here, or --template names "
+        "a template that does not serve it";
     report_.complete = true;
     return false;
   }

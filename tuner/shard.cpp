@@ -77,8 +77,8 @@ std::optional<Said> said_by(const Scheduler& scheduler, const std::string& text,
   if (!count && scheduler.count && variable(scheduler.count))
     count = number_in(variable, scheduler.count);
   if (!count)
-    refuse(text,
-           fmt::format("{} is {}, and nothing says of how many shards; ", scheduler.index, index));
+    refuse(text, fmt::format("{} is {}, but no variable gives the number of shards; ",
+                             scheduler.index, index));
   if (index < 0 || index >= *count || *count > kMostShards)
     refuse(text, fmt::format("{} makes this shard {} of {}; ", scheduler.index, index, *count));
   return Said{scheduler.index, {index, *count}};

@@ -312,7 +312,8 @@ class TuneLoop {
     found.problem = shape.problem;
     if (shape.tuner) found = shape.tuner->finish();
     shape.tuner.reset();
-    if (given_up_ && !found.winner && !found.error) found.note = "the budget ended before this one";
+    if (given_up_ && !found.winner && !found.error)
+      found.note = "the budget ended before this problem";
     given_up_ = given_up_ || (found.error && budget_is_over());
     const bool is_news = !shape.report || merge(&found, *shape.report);
     shape.report = std::move(found);
@@ -324,7 +325,7 @@ class TuneLoop {
     if (!shape->winner || !is_noisy(*shape->winner)) return;
     shape->note += shape->note.empty() ? "" : "; ";
     shape->note +=
-        "noisy: its times vary too much to tell kernels apart; a later tune measures it anew";
+        "noisy: its times vary too much to tell kernels apart; a later tune measures it again";
   }
 
   // Adds an earlier pass's results to a later one's. Returns true if the winner is another one.

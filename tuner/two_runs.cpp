@@ -70,8 +70,8 @@ std::optional<std::string> difference(const OperandSpec& tensor, const std::stri
   const int64_t index = at / dtype_bytes(tensor.dtype), in_batch = index % view.batch_stride;
   const int64_t in_row = in_batch % view.row_stride;
   return fmt::format(
-      "two runs of the same inputs give other bits, and deterministic is 1: {} of batch {}, row "
-      "{}, head {}, element {} is {}, then {}",
+      "two runs on the same inputs give different bits, but deterministic is 1: {} of batch {}, "
+      "row {}, head {}, element {} is {}, then {}",
       tensor.name, index / view.batch_stride, in_batch / view.row_stride, in_row / view.head_stride,
       in_row % view.head_stride, element_text(tensor, first, index),
       element_text(tensor, second, index));

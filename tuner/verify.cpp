@@ -67,8 +67,9 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
                              ? allowed_loss(problem) + kRoundingMoves / std::sqrt(rows_)
                              : unit_of(problem.dtype_o);
   if (std::fabs(loss()) <= allowed) return std::nullopt;
-  return fmt::format("O of a V with a mean is too small by {:.2g}; must be within {:.2g}", loss(),
-                     allowed);
+  return fmt::format(
+      "with a V of mean 1, O is too small by the share {:.2g}; must be within {:.2g}", loss(),
+      allowed);
 }
 
 Comparison::Comparison(const Problem& problem, Weights weights)

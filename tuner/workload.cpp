@@ -88,8 +88,8 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
       layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
   if (shape.batch > kMaxLength / layer.parts)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} batch entries, each cut into {} windows, are too many; "
-                            "must be {} windows in all",
+                fmt::format("{}: {} batch entries, each cut into {} windows, are too many; must be "
+                            "at most {} windows in all",
                             layer.name, shape.batch, layer.parts, kMaxLength));
   problem->batch = shape.batch * layer.parts;
   problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
@@ -136,7 +136,7 @@ std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& ch
   const Dtype stated = model.dtype.value_or(Dtype::kFp32);
   if (target == Target::kCpu || stated != Dtype::kFp32) return {stated};
   notes->push_back(
-      fmt::format("the config's dtype is {}; on a GPU fp16 is tuned (--dtype changes that)",
+      fmt::format("the config's dtype is {}; on a GPU attune tunes for fp16 (--dtype changes that)",
                   model.dtype ? "fp32" : "not stated"));
   return {Dtype::kFp16};
 }
@@ -148,8 +148,8 @@ void note_padding(const ModelConfig& model, const ShapeChoice& choice,
                                 [](const AttentionLayer& layer) { return layer.may_be_padded; });
   if (here && !choice.padded)
     notes->push_back(
-        "sequences of a batch are taken to be of one length; --padded tunes for batches with "
-        "padding (key_lengths=1)");
+        "attune assumes that all sequences of a batch have one length; --padded tunes for batches "
+        "with padding (key_lengths=1)");
   if (!here && choice.padded)
     throw Error(ErrorCode::kInvalidArgument,
                 "--padded is given, but the model has no layer that sees padding; must be a "
@@ -174,7 +174,7 @@ void add_notes(const LayerKind& kind, Workload* workload) {
 std::string program_text(const nlohmann::json& json, const char* field) {
   if (!json.at(field).is_string())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not a text; must be a program of the score language", field));
+                fmt::format("{} is not a string; must be a program in the score language", field));
   return json.at(field).get<std::string>();
 }
 
@@ -299,7 +299,7 @@ Workload workload_from_capture(const std::filesystem::path& path) {
   }
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: no captured problem in it", path.string()));
+                fmt::format("{}: the file has no captured problem", path.string()));
   return workload;
 }
 

@@ -23,7 +23,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'len(o["shapes"]) == 1 and "mask_mod=" in o["shapes"][0]["problem"]'
   printf '{"problem": "%s", "score_mod": 7}\n' $problem >"$dir/captured.jsonl"
   attune tune --target cpu --captured "$dir/captured.jsonl"
-  refused 1 "score_mod is not a text"
+  refused 1 "score_mod is not a string"
 }
 
 @test "a damaged captured file" {

@@ -165,7 +165,7 @@ ended() {
     sleep 0.1
     [ $((tries += 1)) -lt 300 ]
   done
-  [[ $(<"$dir/said") == *"waiting for pid $first ("*"tune --target cpu"*") of user "*" that measures on cpu"* ]]
+  [[ $(<"$dir/said") == *"waiting for pid $first ("*"tune --target cpu"*") of user "*" which measures on cpu"* ]]
   sleep 1
   [ ! -s "$dir/second" ] && [ -z "$(pgrep -P $second)" ]
   kill -INT $second
@@ -272,7 +272,7 @@ ended() {
   refused 1 'model_type is "new"' '"alibi_slopes"' "give --problem instead" --as
   attune tune "$dir" --target cpu --dry-run --as llama
   expect 0
-  [[ $errors == *'"alibi_slopes" is not known for such a model, so attune did not read it'* ]]
+  [[ $errors == *'"alibi_slopes" is not known for this type of model, so attune did not read it'* ]]
 }
 
 @test "a config.json that nests deeply or holds a number beyond doubles" {

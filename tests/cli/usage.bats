@@ -207,7 +207,7 @@ db_commands="ls show stats verify gc export import merge"
   local budget
   for budget in -5 nan inf 0x10 0 1e8 1e7h +5 " 5" 5d 5M s 1e-400; do
     attune tune --target cpu --problem $problem --dry-run --budget "$budget"
-    refused 1 "--budget is \"$budget\"; must be decimal seconds above 0, as in 90, 90s, 10m or 1h" || return 1
+    refused 1 "--budget is \"$budget\"; must be a time above 0, as in 90, 90s, 10m or 1h" || return 1
   done
   for budget in .5 1e3 2h 90s; do
     attune tune --target cpu --problem $problem --dry-run --budget "$budget"

@@ -96,7 +96,7 @@ TEST_F(DeviceLockTest, AKilledHolderIsNamedAndLetsGo) {
   ASSERT_EQ(notices.size(), 1U) << "once, however long it takes";
   EXPECT_THAT(notices[0], HasSubstr("waiting for pid " + std::to_string(holder)));
   EXPECT_THAT(notices[0], HasSubstr("device_lock_test"));
-  EXPECT_THAT(notices[0], HasSubstr("gpu 0000:3b:00.0, at most 600 s"));
+  EXPECT_THAT(notices[0], HasSubstr("gpu 0000:3b:00.0, for at most 600 s"));
   const struct passwd* user = ::getpwuid(::getuid());
   EXPECT_THAT(notices[0], HasSubstr(std::string(") of user ") + (user ? user->pw_name : "")));
 }

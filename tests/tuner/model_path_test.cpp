@@ -60,7 +60,8 @@ TEST_F(ModelPath, NamesInTheCache) {
   const fs::path old_config = write(model / "snapshots/aaa/config.json");
   const fs::path config = write(model / "snapshots/bbb/config.json");
   const std::string folder = (folder_ / model.string()).string();
-  EXPECT_THAT(refusal("meta-llama/Llama-3.2-1B"), HasSubstr("2 snapshots and no refs/main"));
+  EXPECT_THAT(refusal("meta-llama/Llama-3.2-1B"),
+              HasSubstr("2 snapshots, and refs/main names none"));
   write(model / "refs/main", "bbb");
   for (const std::string& text : {std::string("meta-llama/Llama-3.2-1B"), folder}) {
     const ModelFile found = find_model(text, folder_ / "hub");

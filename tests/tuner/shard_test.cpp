@@ -65,7 +65,7 @@ TEST(Shard, SlurmsArraysNeedNotCountFromZero) {
 TEST(Shard, IncompleteSchedulerVariablesAreRefused) {
   EXPECT_THAT(refusal("env"), HasSubstr("none of RANK, OMPI_COMM_WORLD_RANK"));
   EXPECT_THAT(refusal("env", {{"JOB_COMPLETION_INDEX", "2"}}),
-              HasSubstr("JOB_COMPLETION_INDEX is 2, and nothing says of how many shards"));
+              HasSubstr("JOB_COMPLETION_INDEX is 2, but no variable gives the number of shards"));
   EXPECT_THAT(refusal("env/2", {{"JOB_COMPLETION_INDEX", "2"}}), HasSubstr("shard 2 of 2"));
   EXPECT_THAT(refusal("env", {{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
               HasSubstr("environment variable RANK is \"x\""));

@@ -92,7 +92,7 @@ TEST(TuneBudget, AHangingWorkerEndsTheTuneWithTheBudgetAndTheGrace) {
     const TuneReport report = tune(target, backend, nullptr, llama_problems(), options);
     EXPECT_LE(clock.now_s, options.budget_s + kGraceSeconds + 0.1);
     ASSERT_EQ(report.shapes.size(), 8U) << "all are accounted for";
-    EXPECT_EQ(report.shapes.back().note, "the budget ended before this one");
+    EXPECT_EQ(report.shapes.back().note, "the budget ended before this problem");
     EXPECT_TRUE(std::any_of(report.shapes.begin(), report.shapes.end(),
                             [](const ShapeReport& s) { return s.error == ErrorCode::kDriver; }));
     EXPECT_FALSE(report.interrupted);

@@ -98,17 +98,19 @@ TEST_F(TwoRuns, PaddingAfterARowIsIgnored) {
 
 TEST_F(TwoRuns, ThatDependOnStaleOutputsAreRefused) {
   EXPECT_EQ(fault("", kOfOutputs), "");
-  EXPECT_THAT(fault(",deterministic=1", kOfOutputs),
-              MatchesRegex("two runs of the same inputs give other bits, and deterministic is 1: "
-                           "gradients.dk of batch 0, row 0, head 0, element 16 is [-0-9.e]+ "
-                           "\\(0x[0-9a-f]{8}\\), then [-0-9.e]+ \\(0x[0-9a-f]{8}\\)"));
+  EXPECT_THAT(
+      fault(",deterministic=1", kOfOutputs),
+      MatchesRegex("two runs on the same inputs give different bits, but deterministic is 1: "
+                   "gradients.dk of batch 0, row 0, head 0, element 16 is [-0-9.e]+ "
+                   "\\(0x[0-9a-f]{8}\\), then [-0-9.e]+ \\(0x[0-9a-f]{8}\\)"));
 }
 
 TEST_F(TwoRuns, ThatDependOnAStaleWorkspaceAreRefused) {
   EXPECT_EQ(fault("", kOfWorkspace), "");
-  EXPECT_THAT(fault(",deterministic=1", kOfWorkspace),
-              MatchesRegex("two runs of the same inputs give other bits, and deterministic is 1: "
-                           "gradients.dq of batch 0, row 0, head 0, element .*"));
+  EXPECT_THAT(
+      fault(",deterministic=1", kOfWorkspace),
+      MatchesRegex("two runs on the same inputs give different bits, but deterministic is 1: "
+                   "gradients.dq of batch 0, row 0, head 0, element .*"));
 }
 
 }  // namespace

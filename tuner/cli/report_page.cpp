@@ -57,8 +57,8 @@ std::string report_page(const Json& data) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>attune report</title>\n"
-      "<style>{}</style>\n</head>\n<body>\n<main id=\"page\"><noscript>This page draws itself with "
-      "the script it holds; scripts are switched off here.</noscript></main>\n"
+      "<style>{}</style>\n</head>\n<body>\n<main id=\"page\"><noscript>A script in this page draws "
+      "it, but scripts are switched off here.</noscript></main>\n"
       "<script type=\"application/json\" id=\"data\">{}</script>\n<script>{}</script>\n"
       "</body>\n</html>\n",
       policy, kReportAssets.style, inert(data), kReportAssets.script);

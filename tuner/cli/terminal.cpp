@@ -35,8 +35,8 @@ size_t bytes_of_columns(std::string_view text, size_t columns) {
   return bytes;
 }
 
-// Returns the indent of continued lines: where the last column of text in the left half begins. Two
-// or more spaces separate columns.
+// Returns the indent of continued lines: the beginning of the last column of text in the left half.
+// Two or more spaces separate columns.
 size_t hanging_indent(std::string_view line, size_t width) {
   const size_t leading = std::min(line.find_first_not_of(' '), line.size());
   size_t indent = leading + 2;
@@ -49,7 +49,7 @@ size_t hanging_indent(std::string_view line, size_t width) {
 }
 
 // Returns the bytes of the first piece of `text`, at most `columns` wide. It ends at the last
-// space, or after the last comma, that fits; else it is as long as fits.
+// space, or after the last comma, that fits; without either, it takes all columns.
 size_t piece_length(std::string_view text, size_t columns) {
   const size_t limit = bytes_of_columns(text, columns);
   if (limit == text.size()) return limit;

@@ -19,9 +19,9 @@ size_t columns_of(std::string_view line);
 // terminal.
 std::string printable(std::string_view text);
 
-// Breaks each line that is longer than `width` after spaces and commas. The rest of a line is
-// indented to the line's last column of text ("name      text" continues under "text"), else by two
-// more than the line. width 0 leaves the text as it is.
+// Breaks each line that is longer than `width` after spaces and commas. Continued lines are
+// indented to the line's last column of text ("name      text" continues under "text"), else two
+// spaces deeper than the line. width 0 leaves the text as it is.
 std::string wrapped(std::string_view text, size_t width);
 
 // Writes to stderr, unchanged. A failure (a full disk, a closed terminal) is ignored, so that the

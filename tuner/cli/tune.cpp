@@ -79,8 +79,8 @@ double seconds_of(const std::string& text) {
   const double seconds = value * factor;
   if (error != std::errc() || at != end || !(seconds > 0) || seconds > kMost)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--budget is \"{}\"; must be decimal seconds above 0, as in 90, "
-                            "90s, 10m or 1h, up to {:.0f}s",
+                fmt::format("--budget is \"{}\"; must be a time above 0, as in 90, 90s, 10m or 1h, "
+                            "and at most {:.0f}s",
                             text, kMost));
   return seconds;
 }
@@ -98,8 +98,8 @@ void show(ProgressLine* line, const Progress& now) {
   line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, parts);
 }
 
-// True if the same command would continue the search. Without --budget, a search that its default
-// budget ended counts as complete: the effort promises no more.
+// True if the same command would continue the search. Without --budget, a search that ended with
+// its default budget counts as complete, because the effort promises no more.
 bool is_partial(const TuneReport& report, bool budget_given) {
   return report.interrupted ||
          std::any_of(report.shapes.begin(), report.shapes.end(), [&](const ShapeReport& shape) {
@@ -160,12 +160,12 @@ std::string report_text(const TuneReport& report, const Device& device,
       "{} shapes, {} kernels compiled, {:.1f} s; {}\n", report.shapes.size(), report.compiled,
       report.seconds,
       report.stored ? "stored in " + store.string() : "not stored: the store cannot be written");
-  if (report.interrupted) text += "interrupted: the same command goes on from here\n";
+  if (report.interrupted) text += "interrupted: the same command continues from here\n";
   return text;
 }
 
-// Returns the exit code. A shape without a winner that was searched to the end has no working
-// kernel. For a shape without a trial, its device or its measuring process failed.
+// Returns the exit code. A shape that has no winner although its search is complete has no working
+// kernel. A shape with an error and no trial lost its device or its measuring process.
 int exit_code_for(const TuneReport& report, bool budget_given) {
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
@@ -176,8 +176,8 @@ int exit_code_for(const TuneReport& report, bool budget_given) {
   return report.stored ? kOk : kStorage;
 }
 
-// Prints a line for each finished shape. Used without a terminal, where there is no progress line,
-// so that a log shows progress.
+// Prints a line for each finished shape. Used if stderr is not a terminal: then there is no
+// progress line, and the lines show progress in a log.
 void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
   std::string text =
       fmt::format("attune: {}/{} {}: ", index + 1, num_shapes, short_text(shape.problem));
@@ -191,7 +191,7 @@ void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
   print_notice(text);
 }
 
-// Returns "quick 10 s, normal 11 s and 7 s for each further length or batch, exhaustive 3600 s".
+// Returns "quick 10 s, normal 11 s (each further length or batch 7 s), exhaustive 3600 s".
 std::string default_budgets() {
   std::string text;
   for (const Effort effort : {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}) {
@@ -239,7 +239,7 @@ int show_workload(const Options& options, const Workload& workload) {
   return kOk;
 }
 
-// Keeps only the shard's problems, and reports which part that is. A shard may have none.
+// Keeps only the shard's problems, and reports which shard it is. A shard may have no problem.
 void take_shard(const Options& options, Workload* workload) {
   if (options.shard.empty()) {
     if (options.replicate != 1)
@@ -306,39 +306,41 @@ int tune_command(const Options& options) {
 void add_tune(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_run_command(
-      program, "tune", "Make and measure kernels here; store every trial and the winners",
+      program, "tune",
+      "Compile and measure kernels on this machine; store every trial and the winners",
       "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick",
-      "Tune this template alone, for instance prefill_sm80 (default: all that serve)",
+      "Tune this template only, such as prefill_sm80 (default: all that serve the problem)",
       options.get());
   command
       .add_option("--effort", options->effort,
-                  "quick, normal or exhaustive; a higher effort replaces a lower one. Without "
-                  "--budget a problem may take: " +
+                  "How thoroughly to search. A result of a higher effort replaces one of a lower "
+                  "effort. Without --budget, a problem may take: " +
                       default_budgets())
       .one_of({"quick", "normal", "exhaustive"})
       .shows_default();
   command.add_option(
       "--budget", options->budget,
-      fmt::format(
-          "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
-          "effort). When it ends, measured results are kept, the same command continues from "
-          "there, and the exit code is 6. A measuring process that hangs is ended {:g} s "
-          "later. Waiting for another tune on the device (--wait) does not count",
-          kGraceSeconds));
+      fmt::format("Time limit for everything, compiling included: 90, 90s, 10m, 1h (default: by "
+                  "effort). At the limit, measured results are kept, the exit code is 6, and the "
+                  "same command continues from there. A measuring process that hangs is killed "
+                  "{:g} s later. Waiting for another tune on the device (--wait) does not count",
+                  kGraceSeconds));
   add_wait_option(command, &options->wait_s);
   add_jobs_option(command, &options->jobs);
   command
       .add_option("--verify", options->verify,
-                  "Afterwards repeat each final this many times in fresh processes; report flips "
-                  "and regret")
+                  "Afterwards, repeat each final race this many times in fresh processes. Report "
+                  "how often another kernel would win (flips), and how much slower the winner is "
+                  "than the fastest (regret)")
       .shows_default();
   command.add_option("--shard", options->shard,
                      "Tune one part of the problems: I/N, or env for the variables of Slurm, "
                      "torchrun or MPI, or env/N for Kubernetes' JOB_COMPLETION_INDEX. Give each "
                      "shard its own store, and join the stores with `attune db merge`");
   command
-      .add_option("--replicate", options->replicate,
-                  "With --shard: how many shards tune each problem, to see how well devices agree")
+      .add_option(
+          "--replicate", options->replicate,
+          "With --shard: number of shards that tune each problem, to see how well devices agree")
       .shows_default();
   command.add_option("--trace", options->trace,
                      "File for a timeline of compiling, checking and timing, for Perfetto "
@@ -346,7 +348,7 @@ void add_tune(Command program, int* exit_code) {
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");
   command.add_flag("--refresh", options->refresh,
-                   "Time the best tuned kernels again (after a driver update, say)");
+                   "Time the best tuned kernels again, for example after a driver update");
   command.add_flag("--retry-failed", options->retry_failed,
                    "Try candidates again that failed before");
   command.callback([options, exit_code] { *exit_code = tune_command(*options); });

@@ -64,7 +64,8 @@ void add_owners(const Command& at, const std::string& option, std::vector<std::s
   }
 }
 
-// Returns "; attune emit and attune export have it", else a suggestion.
+// Returns "; attune emit and attune export have it": the commands that have the option. If none has
+// it, returns a suggestion.
 std::string whose_option(const std::string& word, const Command& command) {
   std::vector<std::string> owners;
   add_owners(command.program(), word.substr(0, word.find('=')), &owners);
@@ -74,8 +75,8 @@ std::string whose_option(const std::string& word, const Command& command) {
                      owners.back());
 }
 
-// Returns the command of `at` that `word` names, or nullopt for an option. Throws for an unknown
-// one.
+// Returns the command of `at` that `word` names; nullopt if `word` is an option of `at`. Throws for
+// an unknown word.
 std::optional<Command> command_named(const Command& at, const std::string& word) {
   std::vector<std::string> known;
   for (const Command& one : at.commands()) {

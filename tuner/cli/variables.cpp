@@ -74,9 +74,10 @@ void trust(Report* report) {
   std::vector<std::string> lines;
   std::error_code ignored;
   for (const std::string& folder : trusted_folders())
-    lines.push_back(fs::is_directory(folder, ignored)
-                        ? fmt::format("{}: stores and bundles there may belong to anybody", folder)
-                        : fmt::format("{}: no such folder", folder));
+    lines.push_back(
+        fs::is_directory(folder, ignored)
+            ? fmt::format("{}: stores and bundles in it are used, whoever owns them", folder)
+            : fmt::format("{}: no such folder", folder));
   report->detail = fmt::format("{}", fmt::join(lines, "; "));
 }
 
@@ -124,7 +125,8 @@ void cpu_plugin(Report* report) {
   }
 }
 
-// Resolvers of the variables that name files. The code that reads the other variables checks them.
+// Returns the resolvers of the variables that name files. The code that uses the other variables
+// checks them.
 const std::map<std::string, std::function<void(Report*)>>& resolvers() {
   static const std::map<std::string, std::function<void(Report*)>> all{
       {"ATTUNE_STORE", store},     {"ATTUNE_BUNDLE", bundle},

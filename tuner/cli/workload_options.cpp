@@ -16,11 +16,11 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   add_model_options(command, options);
   add_problem_option(command, &options->problems);
   command.add_option("--captured", options->captured,
-                     "Problems written by a program run with ATTUNE_CAPTURE=FILE");
-  command.add_flag("--training", options->training,
-                   "Add the gradients of every problem: of q, k and v, and of biases and sinks");
-  command.add_option("--dropout", options->dropout,
-                     "With --training: the share of the weights that is dropped");
+                     "File of problems that a program captured with ATTUNE_CAPTURE=FILE");
+  command.add_flag(
+      "--training", options->training,
+      "Add the backward pass of every problem: gradients of q, k and v, and of biases and sinks");
+  command.add_option("--dropout", options->dropout, "With --training: dropout probability");
   command.add_flag("--deterministic", options->deterministic,
                    "With --training: gradients with the same bits in every run");
   add_program_options(command, &options->programs);
@@ -30,19 +30,22 @@ void add_model_options(Command command, WorkloadOptions* options) {
   command.add_option("MODEL", options->model,
                      "A Hugging Face config.json, its folder, or a name such as "
                      "meta-llama/Llama-3.2-1B that is in the Hugging Face cache");
-  command.add_option("--as", options->read_as,
-                     "Read MODEL as this model_type, instead of its own: llama, bert, t5, ...");
-  command.add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
+  command.add_option(
+      "--as", options->read_as,
+      "Read MODEL as this model_type, instead of the config's own: llama, bert, t5, ...");
+  command.add_option("--seqlen", options->seqlens, "Sequence lengths, a list such as 512,2048");
   command.add_option("--batch", options->batches, "Batch sizes, a list");
   command.add_flag("--padded", options->padded,
                    "For MODEL's encoders: batches with padding (key_lengths=1)");
-  command.add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
-  command.add_option("--accuracy", options->accuracy,
-                     "For 8-bit operands: accurate (default) or fast; for fp32 also split");
+  command.add_option("--dtype", options->dtypes, "Dtypes, a list of bf16, fp16, fp32, e4m3");
+  command.add_option(
+      "--accuracy", options->accuracy,
+      "Arithmetic for 8-bit and fp32 operands: accurate (default), fast or, for fp32 only, split");
   command.add_option("--v-layout", options->v_layout,
-                     "For 8-bit operands: rows (default) or transposed");
-  command.add_option("--scale-block", options->scale_block,
-                     "For 8-bit operands: rows that share a factor (default: all of a head)");
+                     "Layout of V for 8-bit operands: rows (default) or transposed");
+  command.add_option(
+      "--scale-block", options->scale_block,
+      "For 8-bit operands: number of rows that share a scale factor (default: all rows of a head)");
 }
 
 namespace {
@@ -55,7 +58,7 @@ Fp8Options fp8_options(const WorkloadOptions& options) {
   return chosen;
 }
 
-// Throws for options that would change nothing.
+// Throws if the options would change no problem.
 void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& problems) {
   if (chosen == Fp8Options{}) return;
   Fp8Options of_fp32;
@@ -87,7 +90,7 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   if (has_shapes && options.model.empty() && options.problems.empty() && !options.captured.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--seqlen, --batch or --dtype is given with --captured alone; must be given with "
-                "MODEL or --problem: captured problems have their own");
+                "MODEL or --problem, because captured problems have their own");
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--padded is given without MODEL; must be given with MODEL, or as key_lengths=1 "
@@ -102,7 +105,7 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   }
   if (parts.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "no problem was given; must be a model's config.json, --problem or --captured");
+                "no problem is given; give a model's config.json, --problem or --captured");
   Workload workload = join(parts);
   if (options.training)
     add_training({static_cast<float>(options.dropout), options.deterministic}, &workload);
@@ -116,7 +119,8 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                 "as deterministic=1 in --problem with op attention_backward");
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
-    throw Error(ErrorCode::kInvalidArgument, "the workload has no problem");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the model, texts or captures given contain no problem");
   check_fp8_options(choice.fp8, workload.problems);
   return workload;
 }

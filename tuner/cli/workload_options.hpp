@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problems that a command works on: a model's config.json, --problem, or --captured, with
 // --seqlen, --batch and --dtype lists and the options of 8-bit operands. Used by tune, bench, check
-// and compile; the first three run them here.
+// and compile. The first three also run the problems on this machine. explain and report use MODEL
+// and its options.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +37,16 @@ struct WorkloadOptions {
 // --mask-mod.
 void add_workload_options(Command command, WorkloadOptions* options);
 
-// Adds MODEL and its options: all of the above except --problem, --captured and programs.
+// Adds MODEL and its options: --as, --seqlen, --batch, --padded, --dtype, --accuracy, --v-layout
+// and --scale-block.
 void add_model_options(Command command, WorkloadOptions* options);
 
 // Returns all problems, each once, in the order given. `target` decides a model's default lengths.
-// Throws kInvalidArgument for bad or missing input, kIo for an unreadable file. Prints its notes
-// (for example on sinks that are not supported) to stderr.
+// Throws kInvalidArgument for bad or missing input, and kIo for an unreadable file. Prints the
+// workload's notes (for example on sinks that are not supported) to stderr.
 Workload workload_of(const WorkloadOptions& options, Target target);
 
-// True if a text, model or captured file names any problem.
+// True if --problem, MODEL or --captured is given.
 bool has_problems(const WorkloadOptions& options);
 
 // Returns the first given option that changes the problems of MODEL; empty if there is none.
@@ -52,7 +54,7 @@ std::string first_given(const WorkloadOptions& options);
 
 // Adds a note to the workload, and prints it to stderr.
 void add_note(const std::string& text, Workload* workload);
-// Adds a note for each reason why only the slow reference kernel serves a problem there.
+// Adds a note for each reason why only the slow reference kernel serves a problem on `arch`.
 void note_slow_kernels(const Arch& arch, Workload* workload);
 
 // Options of each command that runs a workload on this machine.

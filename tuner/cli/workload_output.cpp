@@ -30,7 +30,7 @@ std::string fp8_text(const Problem& problem) {
 std::string kind_head(const LayerKind& kind) {
   const std::string count =
       kind.layers > 0 ? fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s")
-                      : "layers not stated";
+                      : "number of layers not stated";
   return fmt::format("{}: {}\n", kind.name, count);
 }
 

@@ -214,8 +214,8 @@ class AppendExpectation final : public Expectation {
         }
       }
       if (page.find_first_not_of('\xff') != std::string::npos)
-        blame(
-            fmt::format("page or slot {} of {} is written where no row goes", number, cache.name));
+        blame(fmt::format("page or slot {} of {} is written at a place where no row belongs",
+                          number, cache.name));
     }
   }
 

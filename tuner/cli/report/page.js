@@ -37,7 +37,7 @@ const tag = (text, kind) => h('span', {class: 'tag ' + (kind || 'soft')}, text);
 const note = (...text) => h('p', {class: 'soft'}, ...text);
 const section = (id, title, lead, ...rest) => h('section', {id, 'aria-labelledby': id + '-h'}, h('h2', {id: id + '-h'}, title), note(lead), ...rest);
 const figure = (title, ...rest) => h('div', {class: 'figure'}, h('h3', {}, title), ...rest);
-const config = text => text.split(',').map((word, i, all) => i < all.length - 1 ? [word + ',', h('wbr')] : word);  // breaks behind commas
+const config = text => text.split(',').map((word, i, all) => i < all.length - 1 ? [word + ',', h('wbr')] : word);  // lines break after commas
 const named = row => h('span', {'data-tip': row.p, tabindex: 0}, row.name);  // a short name, and the problem's whole text
 const dot = (x, y, color, tip, r = 4) => s('circle', {cx: x, cy: y, r, fill: color, 'data-tip': tip});
 const color = i => `var(--c${i % 8})`;
@@ -168,7 +168,7 @@ function what_runs() {
     {name: 'template', cell: w => D.templates[w.tpl], key: w => D.templates[w.tpl]},
     {...config_cell, cell: w => config(w.cfg)}].filter(column => column), rows, {most: D.model ? 10 : 15, text: w => w.p + ' ' + w.name + ' ' + w.cfg + ' ' + D.templates[w.tpl] + ' ' + w.old}));
   return section('runs', D.model ? `What runs for ${D.model.name}` : 'What runs', D.model ? `On ${D.model.device}, with this store.` :
-    `${count(rows.length, 'winner')}, of which this attune uses ${fresh.length}. Name a model (attune report MODEL) to see its layers here.`, parts);
+    `${count(rows.length, 'winner')}, of which this version of attune uses ${fresh.length}. Name a model (attune report MODEL) to see its layers here.`, parts);
 }
 
 function what_gave() {
@@ -178,12 +178,12 @@ function what_gave() {
   const shown = by_gain.length <= 16 ? by_gain : by_gain.slice(0, 8).concat(by_gain.slice(-8));
   const row = w => ({name: w.name, mid: gain(w), lo: w.d[1] / w.t[2], hi: w.d[2] / w.t[1], kind: sure(w) ? 'good' : gain(w) < 1 ? 'bad' : 'soft',
     tip: `${w.p}\n${times(gain(w))}: ${us(w.t[0])}, default ${us(w.d[0])}\n${w.cfg}\ndefault ${w.dcfg}`});
-  return section('gave', 'What tuning gave', 'Time of the untuned default over time of the winner, both from one final race.',
+  return section('gave', 'What tuning gave', 'Time of the untuned default divided by the time of the winner, both from one final race.',
     h('div', {class: 'tiles'}, tile(times(mean(gains)), 'geometric mean'), tile(times(gain(by_gain[0])), 'largest', 'good'),
-      tile(times(by_gain[by_gain.length - 1] && gain(by_gain[by_gain.length - 1])), 'least', gain(by_gain[by_gain.length - 1]) < 1 ? 'bad' : ''),
-      tile(rows.filter(sure).length + ' of ' + rows.length, 'sure: the intervals do not meet'), tile(us(saved), 'saved, each problem once')),
+      tile(times(by_gain[by_gain.length - 1] && gain(by_gain[by_gain.length - 1])), 'smallest', gain(by_gain[by_gain.length - 1]) < 1 ? 'bad' : ''),
+      tile(rows.filter(sure).length + ' of ' + rows.length, 'sure: the intervals do not overlap'), tile(us(saved), 'saved if each problem runs once')),
     h('div', {class: 'two'}, figure('All gains', histogram(gains, 'times faster than the default', 'problems', [{at: 1, text: 'default', color: 'var(--soft)'}],
-      'Histogram of gains')), figure(by_gain.length <= 16 ? 'By problem' : 'The eight largest and the eight least',
+      'Histogram of gains')), figure(by_gain.length <= 16 ? 'By problem' : 'The eight largest and the eight smallest',
       ranges(shown.map(row), 1, 'times faster than the default', 'Gains with intervals'))));
 }
 
@@ -191,9 +191,9 @@ function how_sure() {
   const rows = D.winners.filter(w => !w.pin), ties = rows.filter(w => w.next && w.next.t[1] <= w.t[2]);
   const wide = rows.filter(w => w.t[2] - w.t[1] > 0.05 * w.t[0]), open = rows.filter(w => !w.done), close = rows.filter(w => w.next);
   const distance = w => w.next.t[0] / w.t[0] - 1;
-  return section('sure', 'How sure is it', 'The runner-up is the next best of the same final. Where the intervals meet, either would do.',
+  return section('sure', 'How sure is it', 'The runner-up is the second fastest kernel of the same final race. Where the intervals overlap, either kernel is a good choice.',
     h('div', {class: 'tiles'}, tile(ties.length + ' of ' + rows.length, 'ties with the runner-up'), tile(wide.length, 'intervals wider than 5 %', wide.length ? 'warn' : ''),
-      tile(open.length, 'searches that the budget ended', open.length ? 'warn' : ''), tile(rows.filter(w => w.effort === 'quick').length, 'of quick effort')),
+      tile(open.length, 'searches that the budget ended', open.length ? 'warn' : ''), tile(rows.filter(w => w.effort === 'quick').length, 'tuned with effort quick')),
     table('Distance of the runner-up', [
       {name: 'problem', kind: 'w', cell: w => named(w), key: w => w.name},
       {name: 'distance', kind: 'n', cell: w => signed(distance(w)), key: distance},
@@ -212,7 +212,7 @@ function what_is_old() {
   }
   const rows = [...groups.values()].sort((a, b) => (a.w.old < b.w.old ? 1 : -1));
   const old = D.winners.filter(w => w.old !== '').sort((a, b) => not_used(b) - not_used(a));
-  return section('old', 'What is old', 'A winner of another template text is not used. One of another driver or power limit is used, and its times may be off.',
+  return section('old', 'What is old', 'A winner is not used if its template has changed since. A winner from another driver or power limit is used, but its times may be wrong.',
     table('', [
       {name: 'state', cell: g => tag(g.w.old || 'in use', old_kind(g.w)), key: g => g.w.old}, {name: 'winners', kind: 'n', cell: g => String(g.n), key: g => g.n},
       {name: 'template', cell: g => D.templates[g.w.tpl], key: g => g.w.tpl}, {name: 'device', cell: g => D.devices[g.w.dev], key: g => g.w.dev},
@@ -225,11 +225,11 @@ function what_is_old() {
 
 function what_failed() {
   const tried = D.trials.length, failed = D.failures.reduce((sum, f) => sum + f.n, 0);
-  return section('failed', 'What failed', failed ? `${failed} of ${count(tried, 'trial')}. A failed config costs tuning time; one that gives wrong results is never taken.` :
+  return section('failed', 'What failed', failed ? `${failed} of ${count(tried, 'trial')}. A failed config costs tuning time; a config that gives wrong results is never chosen.` :
     `None of ${count(tried, 'trial')}.`, failed > 0 && table('', [
     {name: 'trials', kind: 'n', cell: f => String(f.n), key: f => f.n}, {name: 'status', cell: f => tag(f.status, f.status === 'wrong_result' ? 'bad' : 'warn'), key: f => f.status},
     {name: 'template', cell: f => f.tpl, key: f => f.tpl}, {name: 'reason', cell: f => f.reason, key: f => f.reason},
-    {...config_cell, name: 'one of them', cell: f => [config(f.cfg), h('br'), config(f.p)]}], D.failures, {most: 10, text: f => f.reason + f.cfg + f.status}));
+    {...config_cell, name: 'example', cell: f => [config(f.cfg), h('br'), config(f.p)]}], D.failures, {most: 10, text: f => f.reason + f.cfg + f.status}));
 }
 
 // ---- where time is left
@@ -269,7 +269,7 @@ function roofline(rows) {
   for (const w of points) if (w.roof[0] > 0 && w.roof[1] > 0) roofs.set(w.roof.join(), w.roof);
   const tops = [...roofs.values()].sort((a, b) => b[0] - a[0]).slice(0, 3);
   const x = range(points.map(intensity).concat(tops.map(r => r[0] / r[1])), true), y = range(points.map(rate).concat(tops.map(r => r[0])), true);
-  const {root, px, py} = axes({...x, name: 'FLOP of each byte'}, {...y, name: 'FLOP/s'}, 'Roofline');
+  const {root, px, py} = axes({...x, name: 'FLOP per byte'}, {...y, name: 'FLOP/s'}, 'Roofline');
   tops.forEach(([flops, bytes]) => {
     const from = Math.max(x.lo, y.lo / bytes), knee = Math.min(Math.max(flops / bytes, from), x.hi);
     add(root, s('polyline', {points: [[from, from * bytes], [knee, Math.min(flops, knee * bytes)], [x.hi, Math.min(flops, x.hi * bytes)]].map(
@@ -278,7 +278,7 @@ function roofline(rows) {
   });
   const most = points.length > 3000 ? points.filter((w, i) => i % Math.ceil(points.length / 3000) === 0) : points;
   add(root, most.map(w => dot(px(intensity(w)), py(rate(w)), 'var(--accent)', `${w.name}\n${short(rate(w))}FLOP/s${w.share ? ', ' + percent(w.share) + ' of the roofline' : ''}`, 3.5)));
-  return [root, note(tops.length ? 'Peaks hold at the clock that was read while the kernel ran.' : 'The peaks of this device are not known: points alone.')];
+  return [root, note(tops.length ? 'Peaks are for the clock that was read while the kernel ran.' : 'The peaks of this device are not known, so only the points are shown.')];
 }
 function knobs() {
   const names = [...new Set(D.knobs.map(k => k.tpl))];
@@ -287,9 +287,9 @@ function knobs() {
     const line = 24, width = 560, root = chart(width, list.length * line + 4, 'Importance of knobs of ' + D.templates[tpl]);
     list.forEach((k, i) => add(root, s('text', {class: 'ink', x: 130, y: i * line + 16, 'text-anchor': 'end'}, k.knob),
       s('rect', {x: 140, y: i * line + 5, width: Math.max(1, k.share / most * 350), height: 15, rx: 2, fill: 'var(--accent)', opacity: .8,
-        'data-tip': k.values.map(([value, n, slower]) => `${value}: ${signed(slower)} beside the mean, ${n} trials`).join('\n')}),
+        'data-tip': k.values.map(([value, n, slower]) => `${value}: ${signed(slower)} from the mean, ${n} trials`).join('\n')}),
       s('text', {x: 146 + Math.max(1, k.share / most * 350), y: i * line + 16}, percent(k.share))));
-    return figure(`Knobs of ${D.templates[tpl]}: part of the spread that each explains by itself`, root);
+    return figure(`Knobs of ${D.templates[tpl]}: share of the spread of times that each knob explains alone`, root);
   });
 }
 function heat_map(trials, tpl) {
@@ -320,7 +320,7 @@ function heat_map(trials, tpl) {
       });
     });
     xs.forEach((x, column) => add(root, s('text', {x: 74 + column * cell_w + cell_w / 2, y: ys.length * cell_h + 16, 'text-anchor': 'middle'}, String(x))));
-    add(root, s('text', {x: 74, y: ys.length * cell_h + 38}, `columns ${a}, rows ${b}; time of the best over the fastest of all`));
+    add(root, s('text', {x: 74, y: ys.length * cell_h + 38}, `columns ${a}, rows ${b}; best time of the cell divided by the best of all`));
     out.replaceChildren(h('div', {class: 'bar'}, chooser(a, v => { a = v; }, 'columns'), chooser(b, v => { b = v; }, 'rows')), root);
   }
   draw();
@@ -346,10 +346,10 @@ function one_problem() {
 }
 const where_left = () => {
   const rows = D.winners.filter(w => !not_used(w) && !w.pin), used = rows.length ? rows : D.winners;
-  return section('left', 'Where time is left', 'A low share of the roofline, an interval far from its neighbours on the curve, a knob that still matters.',
+  return section('left', 'Where time is left', 'Look for a low share of the roofline, a point far from its neighbours on the curve, and a knob that still matters.',
     h('div', {class: 'two'}, figure('Speed over length', over_length(used)), figure('Roofline', roofline(used)), knobs()), one_problem());
 };
-const environment = () => section('how', 'How this was made', 'What the rows were measured with.', table('', [{name: '', cell: r => r[0]}, {name: '', cell: r => r[1]}],
+const environment = () => section('how', 'How this was made', 'The store, devices and compilers that the rows come from.', table('', [{name: '', cell: r => r[0]}, {name: '', cell: r => r[1]}],
   [['store', D.store], ['page', `attune ${D.version}, ${D.made}`], ['devices', D.devices.join('; ')], ['drivers', D.drivers.filter(x => x).join(', ') || '–'],
     ['compilers', D.compilers.join(', ')], ...(D.peers ? [['peers', `${D.peers.file}, on ${D.peers.device || 'an unknown device'}`]] : [])]), note('Commands:'), h('pre', {}, 'attune db ls\nattune db verify\nattune report --out report.html'));
 
@@ -358,7 +358,7 @@ function difference() {
   const ratio = r => r.a.t[0] / r.b.t[0], apart = r => r.a.t[2] < r.b.t[1] || r.b.t[2] < r.a.t[1], rows = D.rows.slice().sort((a, b) => ratio(a) - ratio(b));
   const faster = rows.filter(r => apart(r) && ratio(r) > 1), slower = rows.filter(r => apart(r) && ratio(r) < 1);
   const kind = r => !apart(r) ? 'soft' : ratio(r) > 1 ? 'good' : 'bad', shown = rows.length <= 24 ? rows : rows.slice(0, 12).concat(rows.slice(-12));
-  return [section('gains', 'Gains and losses', `Winners of ${D.stores[0]} against those of ${D.stores[1]}: the time before over the time after. Where intervals overlap, nothing is said.`,
+  return [section('gains', 'Gains and losses', `Winners of ${D.stores[0]} against those of ${D.stores[1]}: the time before divided by the time after. Where intervals overlap, it counts as no difference.`,
     h('div', {class: 'tiles'}, tile(rows.length ? times(mean(rows.map(ratio))) : '–', 'geometric mean'), tile(faster.length, 'faster', 'good'),
       tile(slower.length, 'slower', slower.length ? 'bad' : ''), tile(rows.length - faster.length - slower.length, 'no difference'),
       tile(`${D.only_before} / ${D.only_after}`, 'only before / only after')),
@@ -383,7 +383,7 @@ function tips() {
     box.style.top = (y + 16 + r.height > innerHeight ? Math.max(6, y - r.height - 10) : y + 16) + 'px';
   }
   const beside = node => { const r = node.getBoundingClientRect(); show(node, r.left + r.width / 2, r.top + r.height / 2); };
-  // Left and right go through what a chart that has the focus says.
+  // The left and right arrow keys step through the tips of the focused chart.
   function step(by) {
     const root = document.activeElement, points = root && root.localName === 'svg' ? [...root.querySelectorAll('[data-tip]')] : [];
     if (!points.length) return false;
@@ -413,6 +413,6 @@ function main() {
   document.body.append(tips());
   const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (wanted) wanted.scrollIntoView();
-  document.documentElement.dataset.drawn = Math.round(performance.now());  // ms since the page was asked for; a test reads it
+  document.documentElement.dataset.drawn = Math.round(performance.now());  // ms since the page was requested; a test reads it
 }
 main();
