@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampler: times kernels that are loaded. MeasureBackend: checks and times candidates.
-// DeviceBackend implements it on a Device in this process; IsolatedBackend forwards to a
-// DeviceBackend in a child process; tests simulate one. Each is used by one thread at a time.
+// Sampler: times loaded kernels. MeasureBackend: checks and times candidates. DeviceBackend
+// implements it on a Device in this process. IsolatedBackend forwards to a DeviceBackend in a child
+// process. Tests simulate a backend. Each object is used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct KernelRequest {
 struct MeasureTask {
   Problem problem;
   uint64_t seed = 1;  // seed of the inputs
-  // ReferenceKernels::of(problem). If the oracle needs one and this is nullopt, results are not
-  // checked.
+  // The result of ReferenceKernels::of(problem). Results are not checked if this is nullopt but the
+  // oracle needs a reference.
   std::optional<KernelRequest> reference;
 };
 
@@ -55,7 +55,7 @@ class WaitEnded : public Error {
   using Error::Error;
 };
 
-// In a sample shorter than this, most of the time is the timer's own.
+// In a sample shorter than this, most of the time is the timer's overhead.
 constexpr double kShortSampleUs = 200;
 // In a sample of this length, kernels follow each other as under load: the end of one overlaps the
 // start of the next, and the device hardly rests between two samples.
@@ -64,18 +64,18 @@ constexpr double kSustainedSampleUs = 2000;
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // Takes one sample of each kernel, in this order. A sample is as many launches in a row as fill
+  // Takes one sample of each kernel, in this order. A sample is a row of launches that fills
   // `sample_us`. A kernel that faults is forgotten; the others stay.
   virtual Round round(const std::vector<int>& order, double sample_us) = 0;
 };
 
 class MeasureBackend : public Sampler {
  public:
-  // Sets a limit for requests: `seconds` returns how long the current one may still take. It is
-  // called repeatedly during a request; at 0, open, prepare and round throw WaitEnded. Only a
-  // backend that can abandon its work obeys it.
+  // Sets a time limit for requests. `seconds` returns how long the current request may still take,
+  // and is called repeatedly during the request. At 0, open, prepare and round throw WaitEnded.
+  // Only a backend that can abandon its work obeys the limit.
   virtual void set_patience(const std::function<double()>& /*seconds*/) {}
-  // Begins a problem: makes inputs and oracle, and forgets the kernels of the problem before.
+  // Opens a problem: makes inputs and oracle, and forgets the kernels of the previous problem.
   // Throws Error if the device cannot.
   virtual void open(const MeasureTask& task) = 0;
   // Loads a kernel under `id` and compares its result with the oracle's. A kernel that faults is

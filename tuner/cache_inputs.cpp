@@ -18,8 +18,8 @@ int at_most(int64_t most, Random& random) {
   return static_cast<int>(std::uniform_int_distribution<int64_t>(0, most)(random));
 }
 
-// Returns a length by the request's number: the longest, random, 0, a single key, then random
-// again.
+// Returns the length of a request, by its index: 0 gets the longest, 2 gets 0, 3 gets a single key;
+// the others are random.
 int checked_length(int64_t request, int64_t longest, Random& random) {
   if (request == 0) return static_cast<int>(longest);
   if (request == 2) return 0;
@@ -35,7 +35,8 @@ std::vector<int> begins(int64_t batch, int64_t longest, bool checked, Random& ra
   return list;
 }
 
-// Leaves up to three unused keys after each request's, as far as there is room for them.
+// Returns the first key of each request. Leaves up to three unused keys after each request's keys,
+// as far as `room` allows.
 std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Random& random) {
   constexpr int64_t kMore = 3;
   std::vector<int> list{0};
@@ -49,8 +50,8 @@ std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Rand
   return list;
 }
 
-// Lists all pages in random order. If there are too few, the list repeats them; for an op that
-// writes to pages it continues with -1, "no page".
+// Lists all pages in random order. If there are fewer pages than `count`, the list repeats them.
+// For an op that writes to pages, it continues with -1 ("no page") instead.
 std::vector<int> disordered(const Problem& p, int64_t count, Random& random) {
   const int64_t pages = pages_of_cache(p);
   const bool again = !describe(p.op).appends;

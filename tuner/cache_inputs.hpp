@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheInputs: lengths, page tables and other lists of the cache with which calls of the op
+// CacheInputs: the lists of a cache (lengths, page tables, ...) with which calls of the op
 // attention_kvcache are measured and checked. Measured calls have requests as long as the problem
-// allows, and pages in random order. Checked calls mix requests: the longest, random ones, empty
-// ones, a single key. They pack different numbers of rows, and give page table entries that no key
-// needs as -1.
+// allows, and pages in random order. Checked calls mix requests: the longest, random lengths, empty
+// requests, a single key. They pack different numbers of rows. Page table entries that no key needs
+// are -1.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace attune {
 
-// Lists in host memory. For an empty one, calls get a null pointer.
+// Lists in host memory. An empty list reaches calls as a null pointer.
 struct CacheLists {
   std::vector<int> kv_lengths, q_begins, page_table, slots, kv_begins;
   int64_t page_table_stride = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The
-// search proposes candidates, the compile pool makes them, the backend measures them. The result is
-// a TrialRecord (cache/records.hpp).
+// TuneCandidate: one way to make a kernel for a KernelSpec. The search proposes candidates, the
+// compile pool compiles them, the backend measures them. The result is a TrialRecord
+// (cache/records.hpp).
 #pragma once
 
 #include <string>

@@ -85,7 +85,8 @@ std::string ending(int status) {
   throw Error(ErrorCode::kDriver, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-// Both ends get numbers above 2, so that dup2 onto stdin and stdout really duplicates.
+// Gives both ends numbers above 2. Otherwise dup2 onto stdin or stdout could find the descriptor
+// there already, and would not duplicate it.
 void make_socket(FileDescriptor* ours, FileDescriptor* theirs) {
   int low[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, low) != 0)
@@ -98,8 +99,7 @@ void make_socket(FileDescriptor* ours, FileDescriptor* theirs) {
 
 }  // namespace
 
-// A frame is sent as "<payload bytes> <line>
-// <payload>".
+// Sends a frame as "<payload bytes> <line>\n<payload>".
 FrameSocket::Status FrameSocket::send(const Frame& frame, const WaitLimit& limit) const {
   const Wait wait(limit);
   const Status line = send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line), wait);
@@ -163,8 +163,9 @@ ChildProcess::~ChildProcess() {
   ::close(fd_);
 }
 
-// Returns how the child ended, or nullopt while it runs. The system may not know the child any
-// more: somebody else has waited for it, or SIGCHLD is ignored, a setting that programs inherit.
+// Returns how the child ended, or nullopt while it runs. The status is unknown if the system no
+// longer has it: another thread has waited for the child, or SIGCHLD is ignored (programs inherit
+// this setting).
 std::optional<std::string> ChildProcess::reaped() {
   int status = 0;
   const pid_t found = ::waitpid(pid_, &status, WNOHANG);
@@ -175,7 +176,8 @@ std::optional<std::string> ChildProcess::reaped() {
 
 std::string ChildProcess::end() {
   if (pid_ < 0) return "ended before";
-  // A child that closed its end is about to exit; its own status tells more than a kill.
+  // A child that closed its end is about to exit. Its own status is more useful than that of a
+  // kill.
   for (int i = 0; i < 20; ++i) {
     if (const auto how = reaped()) return *how;
     pollfd peer{fd_, POLLIN, 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChildProcess: a program that is connected to us by a socket, its standard input and output. It
-// can be killed at any time and never outlives its owner. A frame is one line of JSON text, then as
-// many raw bytes as the sender added.
+// ChildProcess: a program that is connected to us by a socket, which is its standard input and
+// output. It can be killed at any time and never outlives its owner. A frame is one line of JSON
+// text, followed by raw bytes.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ class FrameSocket {
   explicit FrameSocket(int fd) : fd_(fd) {}
   enum class Status { kOk, kClosed, kTimeout, kStopped };
   // Sends a frame. This may wait too: if the other process does not read, only the socket's buffer
-  // takes bytes.
+  // accepts bytes.
   Status send(const Frame& frame, const WaitLimit& limit = {}) const;
   Status receive(Frame* frame, const WaitLimit& limit = {});
 

@@ -129,7 +129,7 @@ std::shared_ptr<const Compiled> CompilePool::compile(const KernelSpec& spec,
   return made;
 }
 
-// Compiles the job at the head of the queue, and releases the lock during that.
+// Compiles the job at the head of the queue. The lock is released during the compilation.
 void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
   Job& job = jobs_.at(queue_.front());
   queue_.pop_front();

@@ -26,23 +26,24 @@ struct Compiled {
 
 class CompilePool {
  public:
-  // threads = 0: one fewer than the machine has, at least one. If the system grants fewer, those do
-  // the work; if it grants none, `wait` compiles on the caller's thread.
+  // threads = 0: one fewer than the machine has, but at least one. If the system grants fewer
+  // threads, the granted threads do the work. If it grants none, `wait` compiles on the caller's
+  // thread.
   explicit CompilePool(const TuneTarget& target, int threads = 0, TuneTrace* trace = nullptr);
   ~CompilePool();  // waits only for compilations that have begun
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
 
-  // Queues a candidate behind all others. Does nothing if it was submitted before.
+  // Appends a candidate to the queue. Does nothing if it was submitted before.
   void submit(const KernelSpec& spec, const TuneCandidate& candidate);
-  // Moves these to the head of the queue, in this order.
+  // Moves these candidates to the head of the queue, in this order.
   void hasten(const KernelSpec& spec, const std::vector<TuneCandidate>& candidates);
-  // Puts the candidate first and waits for its result. Returns nullptr if there is none after
+  // Puts the candidate first and waits for its result. Returns nullptr if there is no result after
   // `timeout_s`.
   std::shared_ptr<const Compiled> wait(const KernelSpec& spec, const TuneCandidate& candidate,
                                        double timeout_s);
   void cancel_pending();
-  // Drops this spec's results and waiting jobs: nobody will ask for them soon.
+  // Drops this spec's results and waiting jobs, because nothing needs them soon.
   void forget(const KernelSpec& spec);
   int num_compiled() const;
 

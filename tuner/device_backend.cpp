@@ -28,8 +28,8 @@ Fault fault_of(const Error& error) {
           false};
 }
 
-// Returns the fault of an error during a run. A kernel that failed on the device may have broken
-// it.
+// Converts an error during a run into a fault. A kernel that failed on the device may have broken
+// the device, so that fault is fatal.
 Fault fault_while_running(const Error& error) {
   Fault fault = fault_of(error);
   fault.fatal = fault.status == TrialStatus::kLaunchFailed;
@@ -93,7 +93,8 @@ void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const
   run(loaded.plan, operands, loaded.workspace.data(), loaded.workspace.bytes(), nullptr);
 }
 
-// Makes the expected results. There are none if the oracle needs a reference kernel and got none.
+// Makes the expected results. Makes none if the oracle needs a reference kernel and `reference` is
+// nullopt.
 void DeviceBackend::open_oracle(const std::optional<KernelRequest>& reference) {
   const Oracle& oracle = oracle_of(problem_);
   if (!reference && oracle.reference_spec(problem_, device_->target())) return;
@@ -185,7 +186,8 @@ double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {
          launches;
 }
 
-// Estimates the time of one launch. The kernel is warm: the check, or a first launch here, ran it.
+// Estimates the time of one launch. The kernel is warm, because the check, or the first launch
+// here, ran it.
 double DeviceBackend::estimate_us(const Loaded& loaded) {
   const double us = time_once_us(loaded, 1);
   return std::min(us, time_once_us(loaded, launches_for(kShortSampleUs, us)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBackend: checks and times kernels on a Device in this process. It launches them as a user's
-// call does (run in plan.hpp). A kernel that faults may end the process: see isolated_backend.hpp.
+// DeviceBackend: checks and times kernels on a Device in this process. It launches kernels as a
+// user's call does (run in plan.hpp). A kernel that faults may end the process: see
+// isolated_backend.hpp.
 #pragma once
 
 #include <map>
@@ -38,8 +39,8 @@ class DeviceBackend : public MeasureBackend {
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
   Loaded with_workspace(Plan plan) const;
-  // Calls `load()` and `check(&loaded, &prepared)`, and times a first sample. Keeps the kernel if
-  // it had no fault.
+  // Calls `load()` and `check(&loaded, &prepared)`, then takes a first timing. Keeps the kernel
+  // unless it has a fault.
   template <class Load, class Check>
   Prepared enter(int id, const Load& load, const Check& check);
   void hold(const Loaded& loaded, Prepared* prepared);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceLock: held while a device is measured, so that two tunes never disturb their timings.
-// It is a flock on a file, one per device. The kernel releases it when its holder ends, however it
-// ends. tune, bench and LiveTuner take it.
+// DeviceLock: held while a device is measured, so that two tunes never disturb each other's
+// timings. It is a flock on a file, one file per device. The kernel releases the lock when its
+// holder ends, even if the holder crashes. tune, bench and LiveTuner use it.
 //
 // The file is in /tmp (or $ATTUNE_LOCKS), not in the user's cache: users share the device, and
 // machines may share a home folder. The file is empty; nobody reads or writes it. It is opened

@@ -15,8 +15,8 @@ constexpr int64_t kSd3Tokens = 77 + 256;  // CLIP's tokens and then T5's
 constexpr int64_t kFluxTokens = 512;      // T5's tokens
 constexpr int64_t kFluxPatches = 4096;    // patches of an image of 1024 x 1024
 
-// Returns the longest side of a square of patches, followed by `text` tokens, that fits the lengths
-// of a problem.
+// Returns the longest side of a square of patches that, together with `text` tokens, fits the
+// longest problem.
 int64_t widest_side(int64_t text) {
   return static_cast<int64_t>(std::sqrt(static_cast<double>(kMaxLength - text)));
 }
@@ -30,7 +30,8 @@ int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64
   return side * side;
 }
 
-// Returns a number of layers, computed from fields. `names` is the field to name in an error.
+// Checks a number of layers that was computed from fields, and returns it as int. `names` is the
+// field to name in an error.
 int count_of(const ModelFields& fields, Names names, int64_t count) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (count > kMost)
@@ -68,7 +69,7 @@ void add_level(const ModelFields& fields, size_t level, int channels, int heads,
 
 // Reads a UNet. In diffusers' configs, attention_head_dim is the number of heads (the name is kept
 // for compatibility), unless num_attention_heads is stated. Each resolution has its blocks on the
-// way down, and one more on the way up. The middle block is at the last resolution.
+// way down, and one block more on the way up. The middle block is at the last resolution.
 void read_unet(const ModelFields& fields, ModelConfig* model) {
   static constexpr Names kHeads{"num_attention_heads", "attention_head_dim"};
   const size_t levels = fields.integers({"block_out_channels"}).size();

@@ -44,8 +44,8 @@ void Explorer::propose(const std::vector<TuneCandidate>& candidates) {
   context_.pool.hasten(trials_.task().spaces->spec(), wanted);
 }
 
-// Returns when exploring must end. The final gets the time that it needs, judged by the best
-// candidate's speed; the search gets the rest.
+// Returns when exploring must end. The final race gets the time that it needs, estimated from the
+// best candidate's speed. The search gets the rest.
 double Explorer::until(const StepTime& time) const {
   const EffortPlan& plan = context_.plan;
   const double most_s = kFinalShare * (time.deadline - time.began);
@@ -66,8 +66,8 @@ bool Explorer::wave(const StepTime& time) {
 
 void Explorer::try_proposed(const StepTime& time) {
   TrialList racing = trials_.live();
-  // Leaders of former waves are timed again together with the new ones, so that nothing is compared
-  // across drift.
+  // Leaders of earlier waves are timed again together with the new candidates, because the device's
+  // speed drifts between waves.
   race_.clear();
   const size_t num_leaders = racing.size();
   for (Trial* trial : std::exchange(proposed_, {}))
@@ -76,8 +76,8 @@ void Explorer::try_proposed(const StepTime& time) {
   keep_leaders();
 }
 
-// Makes a new candidate ready to race. Returns false if it is known already, failed, is hopeless,
-// or time is over.
+// Makes a new candidate ready to race. Returns false if it was timed before, failed, is hopeless,
+// or comes after the end of the search.
 bool Explorer::enter(Trial& trial, const StepTime& time) {
   const bool is_default = trial.candidate.is_default;
   if (!trial.works() || trial.is_timed()) return false;
@@ -96,8 +96,8 @@ bool Explorer::enter(Trial& trial, const StepTime& time) {
   return false;
 }
 
-// Successive halving: a few rounds for all, then a few more for those that may still be the
-// fastest, until few enough for a final remain. The new times of former leaders then tell how the
+// Successive halving: times all candidates for a few rounds, then the survivors for a few more,
+// until few enough for a final race remain. The new times of former leaders then show how much the
 // device drifted.
 void Explorer::race(const TrialList& trials, const StepTime& time) {
   TrialList alive = trials;
@@ -125,7 +125,7 @@ void Explorer::race(const TrialList& trials, const StepTime& time) {
   best_before_us_ *= *middle;
 }
 
-// Keeps kernels that may reach the final loaded, so that the next wave races against them.
+// Keeps the kernels loaded that may reach the final race, so that the next wave races against them.
 void Explorer::keep_leaders() {
   TrialList leaders = trials_.ranking();
   leaders.resize(std::min(leaders.size(), static_cast<size_t>(context_.plan.finalists)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explorer: the search for one (spec, shape), in waves. It has a wave of candidates compiled,
-// checks them, and races them for a few rounds. Neighbours of the best form the next wave; they
-// compile while the caller measures other shapes. Used by ShapeTuner.
+// Explorer: the search for one (spec, shape), in waves. It lets a wave of candidates compile,
+// checks them, and races them for a few rounds. The neighbours of the best candidates form the next
+// wave. They compile while the caller measures other shapes. Used by ShapeTuner.
 #pragma once
 
 #include "tuner/trials.hpp"

@@ -12,7 +12,8 @@
 namespace attune {
 namespace {
 
-// Exploring takes few samples: a candidate this much slower than the best may still win.
+// Relative to the best. Exploring takes few samples, so a candidate that seems this much slower may
+// still win.
 constexpr double kMargin = 1.03;
 constexpr int kBatch = 3;          // rounds between two checks of the intervals
 constexpr int kHalvingRounds = 6;  // intervals are meaningful from here on
@@ -20,8 +21,8 @@ constexpr int kSureSamples = 9;
 constexpr int kResolvedSamples = 12;
 constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
-// Boards reach their power limit within this time. Clocks have settled when the later half of the
-// last rounds has the same clock as the earlier half.
+// Boards reach their power limit within this time. Clocks have settled when the last
+// kSettlingRounds rounds have the same mean clock as the rounds before.
 constexpr double kLeastWarmSeconds = 0.08;
 constexpr double kMostWarmSeconds = 0.3;
 constexpr double kSettled = 0.01;
@@ -94,8 +95,8 @@ TrialList finalists(Trials& trials, int count) {
   return chosen;
 }
 
-// Adds the winner by name, since it may not rank high: its timing is from the final, and the
-// others' may be from a quieter moment.
+// Adds the winner by name, because it may rank low: its time is from a final race, and the others'
+// times may be from a quieter moment.
 TrialList top_and_default(Trials& trials, const WinnerRecord& winner) {
   trials.add_known();
   TrialList chosen{&trials.add(default_candidate(trials.task()))};
@@ -138,7 +139,7 @@ void FinalRace::run(TrialList contestants, const StepTime& time) {
   }
 }
 
-// Discards samples until the device reaches the state in which the race will keep it.
+// Runs and discards rounds until the device reaches its state under sustained load.
 void FinalRace::warm_up(const StepTime& time) {
   const double began = context_.now();
   const double most_s = std::min(kMostWarmSeconds, kWarmShare * (time.deadline - began));

@@ -24,8 +24,8 @@ class FinalRace {
   bool was_cut() const { return was_cut_; }
   // Records the timings, and the winner with its image. Returns nullopt if nothing works.
   std::optional<WinnerRecord> decide(bool search_complete);
-  // Adds to `check` the rule's choice on these timings, and the stored choice's loss by them.
-  // Records nothing.
+  // Adds to `check` the winner that the rule chooses by these timings, and how much slower the
+  // stored winner is than the fastest. Records nothing.
   void add_run(WinnerCheck* check) const;
 
  private:
@@ -39,8 +39,8 @@ class FinalRace {
   Trials& trials_;
   Race race_;
   TrialList contestants_;
-  // The candidates that can still win. The others were surely slower, and their few samples were
-  // taken at another time.
+  // The candidates that can still win. The others were clearly slower, and their few samples are
+  // from another time.
   TrialList active_;
   bool was_cut_ = false;
 };

@@ -31,7 +31,7 @@ std::vector<float> draw_values(const Extents& x, const std::function<float(int64
   return values;
 }
 
-// Draws the unit that shares a factor, among those that `block` allows; usually a block.
+// Draws the unit of elements that share one factor: usually a block, if `block` allows it.
 Grain draw_grain(std::mt19937_64& random, int64_t block) {
   if (block > 0 && random() % 4 != 0) return Grain::kBlock;
   constexpr Grain kGrains[] = {Grain::kNone, Grain::kTensor, Grain::kHead, Grain::kHead};
@@ -46,8 +46,8 @@ Fit fit_for(Inputs inputs, Dtype dtype) {
   return {largest, 1, 1.5};
 }
 
-// Scales each unit that has a factor by its own gain, 1/2 to 2, so that a kernel that uses a wrong
-// factor makes a large error.
+// Multiplies each unit that shares a factor by its own gain, 1/2 to 2, so that a kernel that uses a
+// wrong factor makes a large error.
 void vary_sizes(std::mt19937_64& random, const Extents& x, const HostScale& scale,
                 std::vector<float>* values) {
   std::uniform_real_distribution<float> exponent(-1, 1);
@@ -84,8 +84,8 @@ void fill(std::mt19937_64& random, const Extents& x, std::vector<float> values, 
         for (int64_t i = 0; i < x.dim; ++i) operand->set(b, row, head, i, values[at++]);
 }
 
-// Draws extents for tensors whose size the call chooses: as large as their indices may be, or so
-// small that clamps act.
+// Draws extents for tensors whose size the call chooses: either as large as their indices may be,
+// or so small that indices are clamped.
 CaptureSpec with_drawn_extents(std::mt19937_64& random, CaptureSpec spec) {
   constexpr int64_t kMost = 1 << 18;
   int64_t count = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention call as tests and `attune check --fuzz` see it: random host operands in some
-// layout, a float64 oracle, and a low-precision twin. The twin rounds where the kernels round (P to
-// the operands' dtype before P.V, O at the end). All of it is independent of the kernels. 8-bit
-// operands have random factors; their oracle sees elements times factors. For the rules see
+// One attention call, used by tests and `attune check --fuzz`: random host operands in some layout,
+// a float64 oracle, and a low-precision twin. The twin rounds where the kernels round (P to the
+// operands' dtype before P.V, O at the end). None of it shares code with the kernels. 8-bit
+// operands have random factors; their oracle multiplies elements by factors. For the rules see
 // attention_verdict.cpp.
 #pragma once
 
@@ -63,8 +63,8 @@ struct AttentionCase {
   // The positions of row 0 and key 0. Set them before any other use.
   int q_position0 = 0, kv_position0 = 0;
 
-  // For 8 bits, it also draws the kind of factors, among those that the problem's scale blocks
-  // allow. Occasionally a factor is 0.
+  // Draws operands. For 8 bits, it also draws the kind of factors, among the kinds that the
+  // problem's scale blocks allow. Occasionally a factor is 0.
   AttentionCase(const Problem& problem, Layout layout, Inputs inputs, uint64_t seed);
   // Returns the score operands with the captures at these addresses, on the host or on a device.
   ScoreOperands score_operands(const std::vector<const void*>& addresses) const;
@@ -90,14 +90,14 @@ struct Errors {
 Errors compare(const AttentionResult& got, const AttentionResult& oracle);
 // Combines the errors of two results as if they were one.
 Errors pooled(const Errors& a, const Errors& b);
-// Returns the broken rule; empty if `got` keeps the rule.
+// Returns the broken rule; empty if `got` keeps all rules.
 // - max <= 2 x twin + 1e-5, mean <= 1.2 x twin + 1e-6; both are doubled for fp32.
-// - LSE within 1e-4 relative; more if scores are large sums (kSumError), or have fewer bits than
+// - LSE within 1e-4 relative; more if scores are large sums (kSumError) or have fewer bits than
 // fp32.
 // - For kernels with 8-bit products: each element within its Allowance, and a bound for the mean.
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
                     Arithmetic arithmetic = Arithmetic::kKernel);
-// The rule of the twin alone; and true if this rule applies.
+// The first checks the rule of the twin alone. The second is true if this rule applies.
 std::string verdict(const Errors& kernel, const Errors& twin, const Problem& problem);
 bool judged_by_twin(const Problem& problem, Arithmetic arithmetic);
 

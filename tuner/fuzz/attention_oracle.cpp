@@ -65,7 +65,7 @@ struct RowPlace {
 };
 
 // Returns the error that fp32 arithmetic may add to a score; it differs per key. A caller's program
-// may be off by some last places, softcap by the error of its tanh.
+// may be off by some units in the last place, and softcap by the error of its tanh.
 float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
   const float units = p.score_mod ? 2e-6F : 6e-7F;
   const auto mixed =
@@ -97,8 +97,8 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
   return row;
 }
 
-// Computes weights against a reference that is `stale` below the maximum, and rounds each by
-// `round`.
+// Computes weights relative to a reference that is `stale` below the maximum, and rounds each
+// weight with `round`.
 template <class Real>
 void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* row) {
   row->reference = row->highest - stale;
@@ -108,8 +108,8 @@ void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* r
 
 constexpr double kLeastRatio = 0x1p-40;
 
-// Returns the factors of V of a row's keys, relative to the largest: 8-bit kernels multiply P by
-// them.
+// Returns the factors of V for a row's keys, relative to the largest. 8-bit kernels multiply P by
+// these ratios.
 template <class Real>
 std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) {
   double largest = 0;
@@ -123,9 +123,9 @@ std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) 
   return ratios;
 }
 
-// Computes weights in e4m3, with the factors of V's blocks multiplied in and divided out
-// afterwards. The reference is the running maximum of these products after each block of keys, less
-// `lag` (log2). The largest P is 2^(offset + lag).
+// Computes weights in e4m3. The ratios of V's factors are multiplied in before the rounding and
+// divided out afterwards. The reference is the running maximum of these products after each block
+// of keys, minus `lag` (log2). The largest P is 2^(offset + lag).
 void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* row) {
   constexpr size_t kBlock = 64;
   const std::vector<double> ratios = factor_ratios(head, *row);
@@ -146,14 +146,14 @@ void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* 
   }
 }
 
-// True if no key counts: there is none, or all scores are -inf.
+// True if the row has no visible key, or all its scores are -inf.
 template <class Real>
 bool sees_nothing(const Row<Real>& row) {
   return std::all_of(row.scores.begin(), row.scores.end(), [](Real s) { return s == -kInf; });
 }
 
-// Computes a row of O and returns its log-sum-exp. A row that sees nothing is 0; a row with a score
-// of NaN or +inf is NaN. `sink` is a logit that joins the denominator; -inf for none.
+// Computes a row of O and returns its log-sum-exp. O is 0 for a row that sees nothing, and NaN for
+// a row with a score of NaN or +inf. `sink` is a logit that joins the denominator; -inf: none.
 template <class Real>
 double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh, double sink,
                   const RowPlace& place, Row<Real>* row, std::vector<Real>* o) {
@@ -224,22 +224,22 @@ constexpr double kAccumulator = 0x1p-13;
 constexpr double kProducts = 32;       // addends of one instruction
 constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumulator after as many
 
-// Returns log2 of a row's largest P at the moment when its maximum is taken.
+// Returns log2 of a row's largest P at the moment when the row's maximum is computed.
 int largest_p_log2(const Problem& p) { return p.fp8.accuracy == Accuracy::kFast ? 4 : 6; }
 
-// Returns the effective number of instructions. The accumulator grows during the sum, so they count
-// half on average.
+// Returns the effective number of instructions. The accumulator grows during the sum, so an
+// instruction counts half on average.
 double instructions(double count) { return (1 + count / kProducts) / 2; }
 
-// Returns the error that truncation adds to a sum of `count` products with this result and this sum
-// of magnitudes, for addends of one sign: all are cut toward the same side. (This and the next
-// function were compared with an H200.)
+// Returns the error of truncation for a sum of `count` products with this result and this sum of
+// magnitudes, if all addends have one sign: then all are cut in the same direction. (This function
+// and the next were compared with an H200.)
 double one_sided(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
   return kAccumulator * instructions(count) * kProducts / 2 * result * result / magnitudes;
 }
 
-// Returns the same error with the random part, for addends of both signs.
+// Returns the error of truncation for addends of both signs: one_sided plus a random part.
 double truncation(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
   const double at_random = std::abs(result) + 3 * magnitudes / std::sqrt(count);
@@ -263,8 +263,8 @@ std::vector<double> score_errors(const Problem& p, const Head<double>& head, con
   return errors;
 }
 
-// Returns the weight below which P rounds to 0 or to one of e4m3's smallest numbers. The weight
-// counts as it multiplies V.
+// Returns the weight below which P rounds to 0 or to one of e4m3's smallest numbers. Weights are
+// taken after the multiplication by the ratios.
 double least_meeting(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
   double largest = 0;
   for (size_t j = 0; j < ratios.size(); ++j)
@@ -293,10 +293,10 @@ Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector
   return sums;
 }
 
-// Returns the index of the key that makes up more than half of the factors of V; -1 if there is
-// none, or if its P is a power of two. O inherits the rounding error of that one P, and the twin's
-// error does not show how large it is. In the accurate mode, P is a power of two if the key also
-// counts among the plain weights.
+// Returns the index of the key whose weight times factor is more than half of the row's sum; -1 if
+// there is none, or if its P is a power of two. O inherits the rounding error of that one P, and
+// the twin's error does not show how large it is. In the accurate mode, P is a power of two if the
+// key is also large among the plain weights.
 int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
   double sum = 0, most = 0;
   int64_t largest = -1;
@@ -311,8 +311,8 @@ int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector
   return exact || most < sum / 2 ? -1 : largest;
 }
 
-// True if all weights of a block round alike, because all scores are equal (for example by a factor
-// of 0 in q). O inherits that error.
+// True if all weights of a block round alike, because all scores are almost equal (for example with
+// a factor of 0 in q). O inherits that error.
 bool weights_are_alike(const Row<double>& row) {
   const auto [least, most] = std::minmax_element(row.scores.begin(), row.scores.end());
   return *most - *least < kHalfStep / 2;
@@ -322,8 +322,9 @@ double unit_of(Dtype dtype) {
   return dtype == Dtype::kBf16 ? 0x1p-8 : dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-24;
 }
 
-// Adds the allowance of one row. The rounding of P is independent from key to key (2.5 half steps
-// are 6 standard deviations) or the same for all keys, and never more than half a step per key.
+// Adds the allowance of one row. The rounding errors of P are independent from key to key (2.5 half
+// steps are 6 standard deviations) or the same for all keys, but never more than half a step per
+// key.
 void allow_row(const Problem& p, const Head<double>& head, const Row<double>& row,
                const Place& place, const std::vector<double>& o, Allowance* allowance) {
   if (!(row.sum > 0)) return;  // sees nothing, or is NaN
@@ -381,11 +382,12 @@ AttentionResult AttentionCase::oracle(Allowance* allowance) const {
 }
 
 AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
-  // Kernels rescale lazily, so that even the largest weight is not a power of two and is rounded.
-  // The rounding differs per row: the distance of the reference below the maximum takes steps
-  // through a binade that no row repeats.
+  // Kernels rescale lazily. So even the largest weight is not a power of two, and it is rounded.
+  // The rounding differs per row: the distance of the reference below the maximum steps through a
+  // binade and never repeats.
   constexpr double kGolden = 0.6180339887498949, kLn2 = 0.6931471805599453;
-  // 2^2.0875 = 4.25: then the largest weight of the fast mode is midway between two e4m3 numbers.
+  // 2^2.0875 = 4.25, so that the largest weight of the fast mode is midway between two e4m3
+  // numbers.
   constexpr double kLag = 2.0875;
   const Dtype out = problem.dtype_o;
   Weigh<float> weigh;

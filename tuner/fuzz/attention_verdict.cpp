@@ -12,11 +12,12 @@ namespace attune::testing {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// The part of a score over many columns that the tensor cores' accumulators cut off: per column and
+// The error of a score from the tensor cores' accumulators, which cut addends off: per column and
 // for a scale of 1, with operands around 1.
 constexpr double kSumError = 1e-6;
 
-// Returns the number of rows with equal errors that would scatter as much as the rows of `got` do.
+// Returns the effective number of rows: the number of rows with equal errors that would scatter as
+// much as the rows of `got` do.
 double effective_rows(const AttentionResult& got, const AttentionResult& oracle, int64_t dim) {
   double sum = 0, squares = 0, row = 0;
   for (size_t i = 0; i < oracle.o.size(); ++i) {
@@ -46,8 +47,8 @@ std::string outside(const AttentionResult& got, const AttentionResult& oracle,
 }
 
 // Checks each element against the error that the rounding of P and the tensor cores' accumulator
-// explain. The mean must not exceed the twin's by much; the twin's mean says less if there are few
-// rows, or few rows with errors.
+// can cause. Then checks the mean against the twin's. The bound is wider if there are few rows, or
+// few rows with errors, because the twin's mean is then uncertain.
 std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
   Allowance allowed;
   const AttentionResult oracle = c.oracle(&allowed);
@@ -110,8 +111,8 @@ Errors pooled(const Errors& a, const Errors& b) {
 }
 
 std::string verdict(const Errors& kernel, const Errors& twin, const Problem& problem) {
-  // In fp32, twin and kernel have the same kind of error, from the order of their sums. So this
-  // compares two samples of the same noise.
+  // In fp32, the errors of twin and kernel come from the order of their sums. So this compares two
+  // samples of the same noise.
   const double slack = problem.dtype_o == Dtype::kFp32 ? 2 : 1;
   if (!kernel.finite)
     return "NaN or infinity in O or LSE, or a row that should be empty or NaN and is not";
@@ -121,7 +122,7 @@ std::string verdict(const Errors& kernel, const Errors& twin, const Problem& pro
   if (kernel.mean > slack * 1.2 * twin.mean + 1e-6)
     return fmt::format("mean error {:.3g} is above {} x the twin's {:.3g} + 1e-6", kernel.mean,
                        slack * 1.2, twin.mean);
-  // With fewer bits than fp32 the scores have errors, and so has LSE.
+  // With fewer bits than fp32, the scores have errors, and so LSE has errors too.
   const bool narrower =
       problem.dtype_q == Dtype::kFp32 && problem.fp8.accuracy != Accuracy::kAccurate;
   const double accepted = 1e-4 + kSumError * problem.head_dim_qk * problem.scale() +

@@ -27,7 +27,7 @@ class LoadedConfig {
   LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template,
                const KernelSpec& spec, const Config& config);
   RunOutcome run(const AttentionCase& test_case) const;
-  // Returns why the image must not be used ("spills ..."); empty if it may be.
+  // Returns why the image must not be used ("spills ..."); empty if it can be used.
   const std::string& fault() const { return fault_; }
 
  private:

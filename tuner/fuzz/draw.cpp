@@ -56,8 +56,8 @@ void draw_scores(std::mt19937_64& random, Problem* p) {
   if (has_mask_program(*p) && random() % 5 == 0) p->block_map = BlockMapUse::kSkips;
 }
 
-// Changes a program to add a value that does not depend on the score. Then the error of products
-// with few bits is not multiplied.
+// Changes a program so that it adds a value that does not depend on the score. Then the program
+// does not multiply the score's error, which is large for products with few bits.
 std::string added_to_score(std::string text) {
   const std::string score = "score", result = "return ";
   for (size_t at = 0; (at = text.find(score, at)) != std::string::npos;)
@@ -116,8 +116,9 @@ constexpr Add kFeatures[] = {
 };
 constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
 
-// Returns a pair of features. As many consecutive seeds as there are pairs give each pair once, and
-// a few seeds spread over all pairs: the stride has no factor in common with their number.
+// Returns a pair of features. Consecutive seeds, as many as there are pairs, give each pair once. A
+// few seeds spread over all pairs, because the stride has no factor in common with the number of
+// pairs.
 std::pair<int, int> feature_pair(uint64_t seed) {
   constexpr uint64_t kStride = 53;
   const auto count = static_cast<uint64_t>(num_feature_pairs());
@@ -129,8 +130,8 @@ std::pair<int, int> feature_pair(uint64_t seed) {
   return {first, first + 1 + number};
 }
 
-// True if the problem is valid and the template serves it on the device. Together with the
-// features' captures, a program may have too many.
+// True if the problem is valid and the template serves it on the device. A program and the features
+// together may have too many captures.
 bool is_served(const Problem& p, const Device& device, const KernelTemplate& kernel_template) {
   try {
     validate(p);

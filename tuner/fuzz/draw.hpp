@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random kernels: a problem's spec that a template serves (with score features and programs of any
-// kind) and a config. `attune check --fuzz` (fuzz.hpp) and the numerics tests draw from here. The
-// same random numbers give the same kernel.
+// Random kernels: a spec that a template serves (with score features and programs of any kind), and
+// a config. `attune check --fuzz` (fuzz.hpp) and the numerics tests draw from here. The same random
+// numbers give the same kernel.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DrawnKernel {
 // score features, programs.
 int num_feature_pairs();
 // Draws a kernel. num_feature_pairs() consecutive seeds contain each pair of these features once,
-// if one of the templates serves both together.
+// provided that one of the templates serves both features together.
 DrawnKernel draw_kernel(uint64_t seed, const Device& device,
                         const std::vector<const KernelTemplate*>& templates);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune check --fuzz`: draws kernels and operands at random, and checks them on a device against
-// the float64 oracle. A case is identified by its problem, template, config and one number, and can
-// be run again alone.
+// the float64 oracle. Problem, template, config and one seed identify a case, so that it can run
+// again alone.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ struct FuzzFailure {
 
 struct FuzzCounts {
   int kernels = 0;  // number of kernels that ran
-  // Kernels that the tuner would not take: the compiler refused the config, or registers spilled.
+  // Kernels that the tuner would not use either: the compiler refused the config, or registers
+  // spilled.
   int passed_over = 0;
   int cases = 0;
   int failures = 0;
@@ -49,8 +50,8 @@ class Fuzz {
   // Runs one case. The kernel is made once for consecutive cases.
   void run_case(const FuzzCase& one, bool is_default);
   const FuzzCounts& counts() const { return counts_; }
-  // True if a launch failed in the driver. Then a GPU gives this process only errors, so the fuzz
-  // must end.
+  // True if a launch failed in the driver. After that, a GPU returns only errors to this process,
+  // so the fuzz must end.
   bool is_device_lost() const { return is_device_lost_; }
 
  private:

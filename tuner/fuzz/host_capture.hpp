@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostCapture: a tensor that a score program reads, in host memory, with strides of any kind. Used
+// HostCapture: a tensor in host memory that a score program reads, with strides of any kind. Used
 // by attention_case.hpp.
 #pragma once
 

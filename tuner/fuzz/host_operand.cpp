@@ -22,8 +22,8 @@ void for_each_row(const Extents& x,
       for (int64_t head = 0; head < x.heads; ++head) visit(b, row, head);
 }
 
-// Sets strides for `lines` lines of `length` elements in each of `heads` heads. The row stride
-// steps over lines.
+// Sets the strides: each of `heads` heads has `lines` lines of `length` elements. row_stride is the
+// step from one line to the next.
 void set_strides(HostOperand* operand, Layout layout, int64_t lines, int64_t heads, int64_t length,
                  bool heads_outside) {
   const int64_t gap = layout == Layout::kPadded ? 16 : 0;  // elements; keeps rows 16-byte aligned

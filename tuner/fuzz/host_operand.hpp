@@ -24,8 +24,7 @@ struct Extents {
 };
 
 // Element (b, row, head, i) is at b * batch_stride + head * head_stride + row * row_stride + i. In
-// a transposed operand, rows are contiguous and row_stride steps over i: ... + i * row_stride +
-// row.
+// a transposed operand, a line holds one column: the element is at ... + i * row_stride + row.
 struct HostOperand {
   std::vector<std::byte> bytes;
   Dtype dtype = Dtype::kFp32;
@@ -42,13 +41,13 @@ struct HostOperand {
   OperandView view(void* data) const { return {data, batch_stride, row_stride, head_stride}; }
 };
 
-// Returns an operand full of NaN. Rows begin at multiples of 16 bytes; free space between them is
+// Returns an operand full of NaN. Rows begin at multiples of 16 bytes; the gaps between rows are
 // NaN too.
 HostOperand make_operand(Dtype dtype, Layout layout, const Extents& extents,
                          bool transposed = false);
 
-// The factors of one 8-bit operand; see ScaleView. Without values every factor is 1, and kernels
-// get a null pointer.
+// The factors of one 8-bit operand; see ScaleView. If `values` is empty, every factor is 1, and
+// kernels get a null pointer.
 struct HostScale {
   std::vector<float> values;
   int64_t batch_stride = 0, head_stride = 0, block_stride = 0;
@@ -69,11 +68,10 @@ struct HostScale {
   }
 };
 
-// The unit that shares one factor.
+// The unit of elements that share one factor.
 enum class Grain { kNone, kTensor, kHead, kBlock };
 
-// Returns factors for an operand, all NaN, with one set per head. Draws order and gaps from
-// `random`.
+// Returns factors for an operand, all NaN. Draws the order of the axes and the gaps from `random`.
 HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& extents, int64_t block);
 
 // Stores values / factor in the operand's 8 bits. Chooses factors so that the largest value of each

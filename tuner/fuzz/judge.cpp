@@ -9,10 +9,10 @@ namespace {
 
 constexpr size_t kPooledRows = 64;
 
-// Judges a case together with others that have other random numbers: at least three, and enough for
-// kPooledRows rows. This is for a case that misses the twin's rule. The twin's errors are random
-// too: one case of a hundred misses the rule by chance, more often the smaller it is. A wrong
-// result stays wrong, because the largest error is not averaged.
+// Judges a case again, pooled with other cases that differ in their random numbers: at least three,
+// and enough for kPooledRows rows. Called for a case that misses the twin's rule. The twin's errors
+// are random too, so one case of a hundred misses the rule by chance; small cases do more often. A
+// wrong result stays wrong, because the largest error is not averaged.
 std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first,
                             const AttentionResult& result, Arithmetic arithmetic,
                             const Redraw& redraw) {

@@ -14,8 +14,8 @@ Arithmetic arithmetic_of(const KernelTemplate& kernel_template, Target target);
 
 using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
 
-// Returns an empty text if the result is right, nothing else is written, and two runs give the same
-// bytes; else the fault.
+// Returns the fault of a run: a wrong result, a write outside o, or two runs that differ. Empty if
+// there is none.
 std::string fault_of(const LoadedConfig& loaded, const AttentionCase& test_case,
                      Arithmetic arithmetic, const Redraw& redraw);
 

@@ -40,8 +40,8 @@ class SnippetWriter {
   std::string float_leaf(int depth);
   std::string int_leaf(int depth);
   std::string bool_leaf(int depth);
-  // Returns a capture, scalar or local; "" if there is none. At negative depth it reads nothing
-  // declared, so that indices end.
+  // Returns a capture, scalar or local of this type; "" if there is none. Callers do not call it at
+  // negative depth, so that nested indices end.
   std::string declared(Type type, int depth);
   void declare();
 
@@ -86,8 +86,8 @@ std::string SnippetWriter::bool_leaf(int depth) {
   return one_of({"true", "false", "kv_idx <= q_idx", "(q_idx > kv_idx)", "head != 1"});
 }
 
-// Keeps errors small: multiplied or divided values are bounded, so that errors of operands grow
-// only by a small factor.
+// Returns an expression that keeps errors small: it bounds values before it multiplies or divides
+// by them, so that errors of operands grow only by a small factor.
 std::string SnippetWriter::steady_value(int depth) {
   if (depth <= 0) return float_leaf(depth);
   const auto x = [&] { return steady_value(depth - 1); };

@@ -18,7 +18,7 @@ struct RandomProgram {
 };
 
 // kAny: the whole language. kSteady: without operations that turn a small error of a float into a
-// large one (comparisons of floats, floor, conversions to int, steep functions), so that float64
+// large error (comparisons of floats, floor, conversions to int, steep functions), so that float64
 // can judge whole kernels.
 enum class Calculus { kAny, kSteady };
 

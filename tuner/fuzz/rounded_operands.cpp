@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kBitsOfFp32 = 24;  // with the bit before the point
 constexpr int kBitsOfTf32 = 11;  // the fast mode
-// Two numbers of tf32. The second is cut off, and the product of second ones is left out.
+// Two numbers of tf32. The second is truncated, and the product of the two second numbers is left
+// out.
 constexpr int kBitsOfSplit = 21;
 
 int significant_bits(const Problem& p, Arithmetic arithmetic) {
