@@ -18,11 +18,11 @@ namespace attune {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// Device memory repeats a table of this many values. It is prime, so that no stride of a tensor is
-// a multiple of it: a kernel that reads a wrong row, head or batch reads other numbers.
+// Device memory repeats a table of this many values. The number is prime, so that no stride of a
+// tensor is a multiple of it: a kernel that reads a wrong row, head or batch reads other values.
 constexpr int64_t kTableSize = 1048573;
 constexpr int64_t kMaxSets = 1024;
-// A limit, because virtual machines report the caches of their whole host.
+// An upper limit, because virtual machines report the caches of their whole host.
 constexpr int64_t kMaxRotatingBytes = int64_t{512} << 20;
 constexpr int kPoison = 0xff;  // every float type reads a run of ones as NaN
 
@@ -32,8 +32,8 @@ constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr uint64_t kCaptureStream = 200;
 constexpr uint64_t kMeanStream = 100;  // seed offset, beside those of each role
 
-// Returns a value for a scalar that a program declares and no call gives: a factor of tables, or a
-// length that rows see.
+// Returns an example value for a scalar that a program declares: a plausible factor for a float, a
+// plausible length for an int.
 ScoreScalar sample_scalar(score::Type type) {
   ScoreScalar scalar{};
   if (type == score::Type::kFloat)
@@ -43,8 +43,8 @@ ScoreScalar sample_scalar(score::Type type) {
   return scalar;
 }
 
-// Returns the LSE that scores of N(0,1) have, as q and k of N(0,1) give: with it, P sums to about
-// 1.
+// Returns the LSE of scores of N(0,1), which q and k of N(0,1) have. With it, the weights P sum to
+// about 1.
 float usual_lse(const Problem& problem) {
   return std::log(static_cast<float>(std::max<int64_t>(1, problem.seqlen_kv))) + 0.5F;
 }
@@ -141,7 +141,7 @@ void Inputs::open_rest(const Problem& problem, const OperandSpec& operand) {
   if (operand.has_factors()) factors = make_factors(operand);
 }
 
-// Makes the captures and scalars. Elements repeat beyond the first kTableSize.
+// Makes the captures and scalars. Beyond kTableSize elements, a capture repeats them.
 void Inputs::open_captures(const Problem& problem) {
   captures_.clear();
   scores_ = {};
@@ -210,8 +210,8 @@ void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, f
                            std::min(period, filled->memory.bytes() - at));
 }
 
-// Returns factors [batch, heads, blocks]: one for each block of rows, or for each head or group of
-// heads.
+// Returns factors [batch, heads, blocks]: one for each block of rows, else one for each head or
+// group of heads.
 Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   const int64_t blocks = std::max<int64_t>(1, x.blocks());
   const int64_t heads = x.heads / x.heads_per_factor;

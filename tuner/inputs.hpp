@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs: operands of one problem in device memory. There are as many sets as exceed twice the L2,
-// within 512 MiB and 1024 sets, so that a launch rarely finds its data in cache. The op says which
-// operands there are (generator/core/op.hpp). Tensors hold seeded N(0,1) and are never filled with
-// zeros, on which kernels run faster. 8-bit elements are N(0,1) rounded to their type. Each head or
-// block of rows has its own factor between 0.7 and 1.4, so that a kernel that uses a wrong factor
-// gives a wrong result. Outputs are filled with NaN before a check.
+// Inputs: operands of one problem in device memory. There are so many sets that together they
+// exceed twice the L2, up to 512 MiB and 1024 sets, so that a launch rarely finds its data in the
+// cache. The op defines which operands there are (generator/core/op.hpp). Tensors hold seeded
+// N(0,1) and are never filled with zeros, because kernels run faster on zeros. 8-bit elements are
+// N(0,1) rounded to their type. Each head or block of rows has its own factor between 0.7 and 1.4,
+// so that a kernel that uses a wrong factor gives a wrong result. Outputs are filled with NaN
+// before a check.
 #pragma once
 
 #include <array>
@@ -33,11 +34,11 @@ class Inputs {
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
   // Returns set 0 with all its outputs, filled with NaN.
   Operands poisoned();
-  // Returns set 0 with all its outputs, filled with a byte.
+  // Returns set 0 with all its outputs, filled with the given byte.
   Operands with_outputs_of(int byte);
   // Returns the captures and scalars of the problem's score program; all sets share them.
   const ScoreOperands& scores() const { return scores_; }
-  // Returns the cache's lists for checked calls on set 0, of a problem with a cache.
+  // Returns the lists of the cache for checked calls on set 0. The problem must have a cache.
   const CacheLists& cache() const { return cache_.checked_lists(); }
   // Gives a tensor of set 0 other values: N(mean,1). They stay until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);

@@ -68,9 +68,9 @@ FrameSocket::Status IsolatedBackend::ask(const Frame& request, Frame* reply,
   return sent == Status::kOk ? child_->socket().receive(reply, limit) : sent;
 }
 
-// Opens the problem in the child, or in a new one. A child that dies (out of memory, killed by
-// hand) is replaced once. A child that cannot open the problem is given up, so that no later
-// request reaches it.
+// Opens the problem in the child; starts a child first if there is none. A child that dies (out of
+// memory, killed by hand) is replaced once. A child that cannot open the problem is ended, so that
+// no later request reaches it.
 void IsolatedBackend::open_in_child() {
   Frame frame;
   for (bool again = false;; again = true) {
@@ -93,7 +93,8 @@ void IsolatedBackend::open_in_child() {
   throw Error(static_cast<ErrorCode>(reply.code), reply.error);
 }
 
-// Makes a new child if there is none. It gets the problem and each kernel that the former one had.
+// Makes a new child if there is none. It gets the problem and each kernel that the former child had
+// loaded.
 void IsolatedBackend::ensure_child() {
   if (child_) return;
   if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or
-// breaks the device affects no other kernel: a new child replaces the old one and loads the others
-// again. A child that dies while it opens a problem is replaced once.
+// breaks the device affects no other kernel: a new child replaces the old one and loads the other
+// kernels again. A child that dies while it opens a problem is replaced once.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace attune {
 
-// Upper limits. Once kernels have run, a limit is 20 times what they took, but not less than
+// Upper limits. Once kernels have run, a limit is 20 times the slowest request so far, but at least
 // `least_s`.
 struct MeasureLimits {
   double open_s = 180;
@@ -50,11 +50,11 @@ class IsolatedBackend : public MeasureBackend {
   // Returns the limit of the next request: the smaller of `limit_s` and the caller's patience.
   WaitLimit within(double limit_s) const;
   Status ask(const Frame& request, Frame* reply, const WaitLimit& limit);
-  // Sends `request`, a prepare or a reload.
+  // Sends `request`, which is a prepare or a reload, and returns the reply.
   Prepared ask_prepared(const Frame& request);
   Prepared enter(int id, const KernelRequest& kernel, const Frame& request);
   // Ends a child that is silent or dead, and returns the fault. Throws WaitEnded if the caller's
-  // patience has ended.
+  // patience is over.
   Fault lost(Status status, const WaitLimit& limit, double limit_s);
   double prepare_limit() const;
   double sample_limit() const;
@@ -70,8 +70,9 @@ class IsolatedBackend : public MeasureBackend {
   int num_children_ = 0;
 };
 
-// Returns the worker command of the running program for this target, which is open here as
-// `device`. A worker on the CPU takes as many threads as `device` has, or refuses to measure.
+// Returns the command that starts the running program as a worker for this target, which is open
+// here as `device`. A worker on the CPU uses as many threads as `device` has, or refuses to
+// measure.
 std::vector<std::string> own_worker_command(const std::string& target, const Device& device);
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor by which dropout multiplies P of a row and a key, with the seed and offset of a call
-// that gives neither. Used by oracles.
+// The factor with which dropout multiplies P of one row and key: 0, or 1 / (1 - dropout). Seed and
+// offset are the defaults of a call that gives neither. Used by oracles.
 #pragma once
 
 #include "generator/core/dropout.hpp"

@@ -24,8 +24,8 @@ int layers_of(const ModelFields& fields, Names names) {
   return layers;
 }
 
-// Returns the span for a word of layer_types or a similar field. A word for a window means all keys
-// in a model that states no window size.
+// Returns the span for a word of layer_types or a similar field. In a model that states no window
+// size, a word for a window means all keys.
 std::optional<Span> span_of(const std::string& word, bool has_window) {
   static constexpr const char* kFull[] = {"full_attention", "attention", "global",
                                           "full",           "hybrid",    "global_attention"};
@@ -56,8 +56,8 @@ Spans from_words(const ModelFields& fields, Names names, bool has_window) {
   return spans;
 }
 
-// Reads "LLLG", or Nemotron-H's "M-M*-". `full` and `window` are the letters of those spans; layers
-// with other letters do not attend.
+// Reads "LLLG", or Nemotron-H's "M-M*-". `full` and `window` are the letters of those spans. Layers
+// with other letters have no attention.
 Spans from_letters(const std::string& letters, char full, char window) {
   Spans spans;
   for (const char letter : letters)
@@ -80,7 +80,8 @@ Spans listed(const std::vector<int>& indices, int num_layers, Span special, Span
   return spans;
 }
 
-// Returns which layers of a hybrid attend; nullopt for a model in which all do.
+// Returns which layers of a hybrid model have attention; nullopt if all layers of the model have
+// it.
 std::optional<Spans> hybrid_spans(const ModelFields& fields, int num_layers) {
   if (fields.is_text({"hybrid_override_pattern"}))
     return from_letters(fields.text({"hybrid_override_pattern"}), '*', 0);

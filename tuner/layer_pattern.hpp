@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerPattern: how many layers of a decoder or encoder see all keys, a window or a chunk, and how
-// many do not attend. Configs state it in many ways: a list with a word for each layer, every n-th
-// layer, or all layers from a certain one on.
+// many have no attention. Configs state it in many ways: a list with a word for each layer, every
+// n-th layer, or all layers from a certain one on.
 #pragma once
 
 #include "tuner/model_fields.hpp"
@@ -19,8 +19,7 @@ struct LayerPattern {
 
 extern const Names kLayerNames;  // names of the number of layers
 
-// Returns the keys in the window of layers that have one, as the config counts them; 0 if no layer
-// has a window.
+// Returns the window size, in keys, as the config counts it; 0 if no layer has a window.
 int window_of(const ModelFields& fields);
 
 LayerPattern read_layer_pattern(const ModelFields& fields);

@@ -14,7 +14,8 @@
 namespace attune {
 namespace {
 
-// Opens the store. A program can tune for itself even if its store cannot be written.
+// Opens the store. Returns nullopt if that fails, because a program can tune for itself without a
+// store.
 std::optional<Store> open_store(const std::filesystem::path& path) {
   try {
     return Store::open(store_path_or_default(path), StoreMode::kReadWrite);

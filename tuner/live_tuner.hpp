@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). If a program asks for an untuned
-// problem, it tunes that one quickly, stores the result and returns the winner. Thread-safe: one
-// tune at a time.
+// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). If a program needs a plan for an
+// untuned problem, it tunes that problem quickly, stores the result and returns the winner.
+// Thread-safe: one tune at a time.
 #pragma once
 
 #include <filesystem>
@@ -20,11 +20,11 @@ struct LiveTunerOptions {
   std::filesystem::path store;  // empty: default_store_path()
   Effort effort = Effort::kQuick;
   double budget_s = 10;
-  // The folder of the device's lock (tuner/device_lock.hpp). While another process measures there,
-  // a miss waits for at most budget_s, and then stays a miss.
+  // The folder of the device's lock (tuner/device_lock.hpp). While another process measures on the
+  // device, a miss waits for at most budget_s, and then stays untuned.
   std::filesystem::path locks = lock_folder();
   // The command that starts a worker (own_worker_command of the program attune). If empty, kernels
-  // are measured in this process, and one that breaks the device breaks it for the caller too.
+  // are measured in this process, and a kernel that breaks the device breaks it for the caller too.
   std::vector<std::string> worker_command;
 };
 

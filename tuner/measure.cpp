@@ -111,7 +111,7 @@ void Race::add(const Round& round) {
 }
 
 // True if the clock is low compared with the rounds just before. A board at its power limit stays
-// at a lower clock; that is then the clock to measure at, not a disturbance.
+// at a lower clock. Then that clock is the normal one, not a disturbance.
 bool Race::clock_is_low(int sm_clock_mhz) {
   if (sm_clock_mhz <= 0) return false;
   clocks_.push_back(sm_clock_mhz);
@@ -155,8 +155,8 @@ std::vector<double> Race::levels(const std::map<int, double>& steady) const {
 }
 
 // Returns a candidate's timing. A round's level contains a share of the noise of the candidates
-// that it is computed from, and subtracting the level removes that share. The factor sqrt(n / (n -
-// 1)) restores it, so that intervals of differences stay honest.
+// from which it is computed, and subtracting the level removes that share. The factor sqrt(n / (n -
+// 1)) restores it, so that intervals of differences keep their width.
 Timing Race::timing(int id) const {
   const std::map<int, double> steady = medians_of_steady();
   if (steady.size() < 2) return summarize(raw_samples(id), median_clock(clocks_));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Race: interleaved timing of candidates on one backend. Each round takes one sample of each, in a
-// new seeded order, so that drift of clocks and temperature affects all alike. Race divides a
-// round's samples by how much longer than usual the whole round took. It discards rounds at low
-// clocks, and stops timing candidates that are surely slower than the best (successive halving).
+// Race: interleaved timing of candidates on one backend. Each round takes one sample of each
+// candidate, in a new seeded order, so that drift of clocks and temperature affects all candidates
+// alike. Race divides a round's samples by how much longer than usual the whole round took. It
+// discards rounds at low clocks. `survivors` finds the candidates that may still be the fastest
+// (successive halving).
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@
 
 namespace attune {
 
-// Returns the median with its 95 % order-statistic interval (binomial, no assumption on the
+// Returns the median and its 95 % order-statistic interval (binomial, no assumption on the
 // distribution). Fewer than 6 samples have no such interval; then it is the range of the samples.
 Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
@@ -29,8 +30,8 @@ class Race {
  public:
   Race(Sampler& sampler, RaceOptions options);
 
-  // Makes up to `rounds` good rounds over `ids` and returns how many it made: fewer if stopped, or
-  // if clocks stay low.
+  // Makes up to `rounds` good rounds over `ids` and returns their number. It is smaller if the race
+  // is stopped, or if clocks stay low.
   int run(std::vector<int> ids, int rounds);
   // Makes one round and discards its samples; returns its clock, 0 if not read.
   int warm_up(const std::vector<int>& ids);
@@ -40,8 +41,8 @@ class Race {
   Timing timing(int id) const;
   size_t num_samples(int id) const;
   const std::map<int, Fault>& faults() const { return faults_; }
-  // Returns the `ids` that may still be the fastest: their lower bound is not above the best upper
-  // bound. Leaves out faulted ones.
+  // Returns the `ids` that may still be the fastest: their lower bound is not above the lowest
+  // upper bound. Leaves out candidates that faulted.
   std::vector<int> survivors(const std::vector<int>& ids) const;
 
  private:

@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns the texts of the callers' programs that a problem names: the worker does not know them.
+// Returns the texts of the callers' programs that a problem names, because the worker does not know
+// them.
 Json programs_of(const Problem& p) {
   Json programs = Json::array();
   if (p.score_mod)
@@ -30,7 +31,7 @@ Json programs_of(const Problem& p) {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
 
-// Replaces infinity, which JSON lacks.
+// Replaces infinity and NaN, which JSON lacks.
 double finite(double value) {
   return std::isnan(value) ? kLargest : std::clamp(value, -kLargest, kLargest);
 }

@@ -2,22 +2,22 @@
 // The protocol between IsolatedBackend and its worker: one JSON object per frame; kernel images are
 // payload.
 //
-//   parent: {"do":"open","problem":…,"seed":…,"reference":{…}|null} + image
-//   worker: {"ok":true}, or {"error":…,"code":…}
+//   parent: {"do":"open","problem":…,"programs":[…],"seed":…,"reference":{…}|null} + image
+//   worker: {"ok":…,"error":…,"code":…}
 //
 //   parent: {"do":"prepare","id":…,"kernel":{…}} + image
-//   worker: {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
+//   worker: {"fault":{…}|null,"error_max":…,"error_mean":…,"estimate_us":…,"info":{…}}
 //
 //   parent: {"do":"reload","id":…,"kernel":{…}} + image
-//   worker: as to prepare
+//   worker: as for prepare
 //
 //   parent: {"do":"round","order":[…],"sample_us":…}
-//   worker: {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
+//   worker: for each id, in order: {"id":…,"us":…,"fault":{…}|null,"clock":…}; ends after a fault
 //
 //   parent: {"do":"drop","id":…}
-//   worker: nothing
+//   worker: no reply
 //
-// After a fault marked fatal the worker exits.
+// After a fatal fault the worker exits.
 #pragma once
 
 #include <string>

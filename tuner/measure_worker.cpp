@@ -19,7 +19,7 @@
 namespace attune {
 namespace {
 
-// Ends this process with its parent, whatever it hangs in, and prevents core files.
+// Makes the kernel kill this process when its parent ends, even if it hangs. Prevents core files.
 void bind_to_parent() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGINT, SIG_IGN);
@@ -74,8 +74,8 @@ class Server {
     if (prepared.fault && prepared.fault->fatal) done_ = true;
   }
 
-  // Takes one sample at a time, so that the parent knows which kernel was running if this process
-  // dies.
+  // Takes one sample at a time. If this process dies, the parent then knows which kernel was
+  // running.
   void answer(const RoundRequest& request) {
     for (int id : request.order) {
       const Round round = backend_.round({id}, request.sample_us);
@@ -100,7 +100,8 @@ int serve_measurements(MeasureBackend& backend) {
   return Server(backend, FrameSocket(take_socket())).run();
 }
 
-// The first request opens the device, so that a failure is an answer and not a death.
+// The first request opens the device, so that a failure is reported as an answer instead of a dead
+// process.
 int measure_worker_main(const std::string& device_name) {
   class LateBackend : public MeasureBackend {
    public:
@@ -121,7 +122,8 @@ int measure_worker_main(const std::string& device_name) {
     void drop(int id) override { backend_->drop(id); }
 
    private:
-    // With fewer threads than asked for, timings would be stored as if taken with more.
+    // Refuses a device with fewer threads than requested: its timings would be stored as if taken
+    // with all.
     std::shared_ptr<const Device> open_whole_device() const {
       std::shared_ptr<const Device> device = open_device(name_);
       const int granted = device->identity().sm_count;
@@ -138,7 +140,7 @@ int measure_worker_main(const std::string& device_name) {
   };
   LateBackend backend(device_name);
   const int status = serve_measurements(backend);
-  // After a device fault, destructors would only meet more errors.
+  // Skips destructors: after a device fault they would only report more errors.
   ::_exit(status);
 }
 

@@ -21,7 +21,7 @@ constexpr size_t kLargestConfig = 16 << 20;
 constexpr Names kDtypeNames{"dtype", "torch_dtype"};
 
 // Replaces Infinity and NaN by null. Python writes them into configs (time_step_limit of Mamba
-// layers), although JSON lacks them. No field of attention has such a value.
+// layers), although JSON has no such values. No field about attention has such a value.
 std::string without_infinities(std::string_view text) {
   std::string json;
   bool in_string = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelConfig: the attention of one model, by the table of known model types (model_table.hpp). It
-// is read from a Hugging Face config.json, or from the config.json of a diffusers network. It names
-// features without kernels and fields that it did not read: it ignores nothing silently.
+// ModelConfig: the attention of one model, read from a Hugging Face config.json with the table of
+// known model types (model_table.hpp), or from the config.json of a diffusers network. It lists
+// features without kernels and fields that were not read, so that nothing is ignored silently.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace attune {
 
-// The kind of lengths and batches that a layer meets by default (workload.cpp).
+// The kind of lengths and batches that a layer has by default (workload.cpp).
 enum class Lengths { kDecoder, kEncoder, kImage, kAnyImage, kDiffusion };
 
 // One kind of attention layer: the Problem without lengths and batch.
@@ -22,7 +22,8 @@ struct AttentionLayer {
   int layers = 0;    // number of such layers; 0: not stated
   Lengths lengths = Lengths::kDecoder;
   Problem problem;  // seqlen 0; biases have the type of dtype_o (follow_dtype)
-  // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0: the sequence's.
+  // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0: the sequence's
+  // length.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
   int64_t parts = 1;           // batch entries that one image or sequence is cut into
@@ -39,10 +40,10 @@ struct ModelConfig {
   std::vector<std::string> notes;      // sentences
 };
 
-// Reads a config. `read_as` is a known model type that replaces the config's; empty: the config's.
-// Throws kIo if the file cannot be read. Throws kInvalidArgument for malformed JSON (with its
-// line), for missing or bad values, and for an unknown type with attention fields that a Llama does
-// not have.
+// Reads a config. `read_as` is a known model type that replaces the config's; empty: the config's
+// type counts. Throws kIo if the file cannot be read. Throws kInvalidArgument for malformed JSON
+// (with its line), for missing or bad values, and for an unknown type with attention fields that a
+// Llama does not have.
 ModelConfig read_model_config(const std::filesystem::path& path, const std::string& read_as = "");
 
 }  // namespace attune

@@ -15,8 +15,8 @@ using Json = ModelFields::Json;
 
 constexpr size_t kLongestValue = 80;
 
-// Words in names of fields that describe attention. The next list has words that make such a name
-// harmless: dropout, precision, caches, projections, and heads of other kinds.
+// Words in names of fields that describe attention. A name is ignored if it also has a word of the
+// next list: dropout, precision, caches, projections, and heads of other kinds.
 constexpr const char* kAttentionWords[] = {"attn",
                                            "attention",
                                            "head",
@@ -103,7 +103,8 @@ constexpr const char* kHarmlessWords[] = {"dropout",
                                           "qk_ln",
                                           "attn_impl",
                                           "proj"};
-// Words that are never harmless, whatever else the name says: use_relative_attention_bias.
+// Words that always mark a field of attention, whatever else its name contains:
+// use_relative_attention_bias.
 constexpr const char* kScoreWords[] = {"relative", "rel_pos", "alibi", "prefix_lm",
                                        "position_embeddings_type"};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelFields: one object of a model's config.json, read by names. A name may have aliases (n_head
-// for num_attention_heads) and dots (attn_config.alibi). Defaults replace fields that the config
-// leaves out; null counts as left out. Errors name file, field, value and the allowed values. Used
-// by the readers of attention (model_towers.hpp, diffusion_config.hpp).
+// ModelFields: one object of a model's config.json, whose fields are read by name. A name may have
+// aliases (n_head for num_attention_heads) and dots (attn_config.alibi). Defaults replace fields
+// that the config leaves out; null counts as left out. Errors name file, field, value and the
+// allowed values. Used by the readers of attention (model_towers.hpp, diffusion_config.hpp).
 #pragma once
 
 #include <initializer_list>
@@ -20,7 +20,7 @@ class ModelFields {
  public:
   using Json = nlohmann::json;
 
-  // `prefix` is put before names in errors: "text_config.". `defaults` is a JSON object, or empty.
+  // `prefix` ("text_config.") is put before names in errors. `defaults` is a JSON object, or empty.
   ModelFields(std::string file, std::string prefix, Json config, std::string_view defaults);
 
   bool has(Names names) const;          // in the config or the defaults, and not null
@@ -35,7 +35,7 @@ class ModelFields {
   bool is_list(Names names) const;               // and not empty
   bool is_text(Names names) const;               // and not empty
   std::vector<int> integers(Names names) const;  // at least 0 each
-  // Returns `count` integers above 0. The field may be one integer for all.
+  // Returns `count` integers above 0. If the field is a single integer, all are equal to it.
   std::vector<int> integers(Names names, size_t count) const;
   std::vector<std::string> texts(Names names) const;
   std::vector<std::string> texts_in(const char* name) const;  // of a list; skips other values

@@ -42,8 +42,8 @@ std::string why_missing(const fs::path& path) {
   return !fs::exists(path, error) && error ? error.message() : "there is no such file or folder";
 }
 
-// Returns "name" for a path with models--org--name in it; else the folder of the config, or the
-// name of the file itself.
+// Returns "name" for a path that contains models--org--name. Otherwise returns the name of the
+// config's folder, or of the file itself.
 std::string name_of(const fs::path& config) {
   const fs::path full = fs::absolute(config).lexically_normal();
   for (const fs::path& part : full) {
@@ -79,7 +79,7 @@ std::optional<fs::path> snapshot_of(const fs::path& folder) {
   return snapshots.front();
 }
 
-// Returns the config.json of a folder; for a diffusers pipeline, the one of its denoising network.
+// Returns the config.json in a folder; for a diffusers pipeline, that of its denoising network.
 std::optional<fs::path> config_in(const fs::path& folder) {
   for (const char* place : {"config.json", "transformer/config.json", "unet/config.json"})
     if (is_file(folder / place)) return folder / place;

@@ -14,8 +14,8 @@ struct ModelFile {
   std::string name;  // "Llama-3.1-8B"
 };
 
-// `cache`: the Hugging Face cache, usually hugging_face_cache(). Throws kIo if there is no such
-// config, and names the places that were searched.
+// Finds the config. `cache` is the Hugging Face cache, usually hugging_face_cache(). Throws kIo if
+// there is no such config; the message names the places that were searched.
 ModelFile find_model(const std::string& text, const std::filesystem::path& cache);
 
 // Returns $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub;

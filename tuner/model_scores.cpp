@@ -9,7 +9,7 @@
 namespace attune {
 namespace {
 
-// Returns the type of a model's biases: the type in which it runs.
+// Returns the type of a model's biases, which is the type in which the model runs.
 ScoreTensor tensor_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::kBf16:
@@ -21,13 +21,14 @@ ScoreTensor tensor_of(Dtype dtype) {
   }
 }
 
-// A prefix shows keys that a causal mask hides, so it replaces the causal mask.
+// A prefix makes keys visible that a causal mask hides, so it replaces the causal mask.
 void set_prefix(Problem* problem) {
   problem->mask = Mask::kNone;
   problem->prefix = true;
 }
 
-// Baichuan's 13B models have ALiBi, its 7B models have rotary positions, with the same model_type.
+// Baichuan's 13B models have ALiBi and its 7B models have rotary positions, but both have the same
+// model_type.
 void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelScores* scores) {
   constexpr int kHiddenOf7B = 4096;
   const int hidden = fields.integer({"hidden_size"});
@@ -88,7 +89,7 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
   problem->softcap =
       static_cast<float>(fields.number_or_zero({"attn_logit_softcapping", "max_attn_value"}));
   read_positions(fields, problem, &scores);
-  // For an image, distances have two dimensions, so the bias is a tensor with a value for each row
+  // For an image, distances have two dimensions. So the bias is a tensor with a value for each row
   // and key.
   const bool image_bias = fields.flag({"use_relative_position_bias"}, false);
   if (fields.flag({"use_shared_relative_position_bias"}, false) || image_bias)

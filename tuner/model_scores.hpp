@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns a model's config into the score features of its self-attention
 // (generator/core/score_feature.hpp): softcap, ALiBi, biases, a prefix. Fields of the config, or
-// the row of its type, state them. Used by model_towers.cpp; for spans of layers (windows, chunks)
-// see layer_pattern.hpp.
+// the row of its type, state the features. Used by model_towers.cpp. For spans of layers (windows,
+// chunks) see layer_pattern.hpp.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct ModelScores {
 };
 
 // Sets the features on `problem`, whose heads and mask are already set. A bias gets the type of
-// `dtype_o`; call follow_dtype if that changes later.
+// `dtype_o`; call follow_dtype if `dtype_o` changes later.
 ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem* problem);
 
 // Gives the biases of a model's problem the type of its 16-bit or 32-bit tensors.

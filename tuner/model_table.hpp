@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The known model types. For each model_type of a Hugging Face config.json, a row says how to read
-// its attention, and the transformers library's defaults for fields that a config leaves out. To
+// The known model types. Each row states how to read the attention of a model_type of a Hugging
+// Face config.json, and the transformers library's defaults for fields that a config leaves out. To
 // add a type, add a row; model_towers.cpp reads the rows.
 #pragma once
 
@@ -15,7 +15,7 @@ enum class Reading {
   kImage,          // both directions, (image_size / patch_size)^2 patches and extra_tokens
   kAnyImage,       // kImage, with as many patches as the given image has
   kWindowedImage,  // kAnyImage; most layers see windows of the image (window_size)
-  // Windows of an image, shifted in every other layer, in stages with ever fewer patches.
+  // Windows of an image, shifted in every second layer, in stages with fewer and fewer patches.
   kWindowStages,
   kAudio,           // both directions, always max_source_positions frames
   kEncoderDecoder,  // self-attention of encoder and decoder, cross-attention between them
@@ -31,19 +31,19 @@ struct ModelRow {
   int extra_tokens = 0;            // for images: class, distillation and register tokens
   // A feature of its self-attention that no kernel has yet.
   std::string_view not_supported = {};
-  // Features of its scores that no field names, as words of model_scores.cpp. For kParts, they
-  // apply to the text model.
+  // Features of the scores that no field of the config states, as words of model_scores.cpp. For
+  // kParts, they apply to the text model.
   std::string_view scores = {};
-  // Names in "architectures" that identify configs without a model_type, or with a wrong one.
+  // Names in "architectures" that identify configs whose model_type is missing or wrong.
   std::string_view architectures = {};
-  // Nested configs, each with the type to use if it names none: "text_config=llama".
+  // Nested configs. Each has the type to use if the config states none: "text_config=llama".
   std::string_view parts = {};
 };
 
 // Returns the row of a model type, or nullptr if the type is not known.
 const ModelRow* find_model_row(std::string_view model_type);
 
-// Returns the row that lists this name of "architectures" (few rows list any), or nullptr.
+// Returns the row that lists this name in `architectures` (few rows list any), or nullptr.
 const ModelRow* find_row_of_architecture(std::string_view architecture);
 
 // The range of all rows, for tests and messages.

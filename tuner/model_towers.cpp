@@ -24,7 +24,8 @@ constexpr Names kPositionNames{
     "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
     "model_max_length"};
 
-// Returns the number of KV heads. Falcon states num_kv_heads even if multi_query makes it 1.
+// Returns the number of KV heads. Falcon's configs state num_kv_heads even if multi_query makes it
+// 1.
 int kv_heads(const ModelFields& fields, int num_heads_q) {
   fields.ignore(kKvHeadNames);
   fields.ignore({"multi_query_group_num"});
@@ -47,7 +48,8 @@ int head_dim(const ModelFields& fields, Names hidden_names, int num_heads_q) {
   return hidden / num_heads_q;
 }
 
-// Returns YaRN's factor: besides the rotation, it rescales the scores of DeepSeek's models.
+// Returns YaRN's factor for the scores of DeepSeek's models. YaRN rescales scores in addition to
+// the rotation.
 double yarn_factor(const ModelFields& fields) {
   const double all_dim =
       fields.number_or_zero({"rope_scaling.mscale_all_dim", "rope_parameters.mscale_all_dim"});
@@ -149,8 +151,8 @@ class Tower {
     return scores.not_supported;
   }
 
-  // Adds the layers from `first` on again, for sequences with images: a mask for each row and key
-  // combines the causal mask, the window and the images.
+  // Adds the layers from `first` on once more, for sequences with images. Their mask has a value
+  // for each row and key, which combines the causal mask, the window and the images.
   void add_with_images(size_t first) {
     for (size_t i = first, last = model_->layers.size(); i < last; ++i) {
       AttentionLayer layer = model_->layers[i];
@@ -162,7 +164,7 @@ class Tower {
     }
   }
 
-  // Adds the kinds of layers of one tower of self-attention, one for each span.
+  // Adds the kinds of layers of one tower of self-attention: one kind for each span.
   void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
     const LayerPattern pattern = read_layer_pattern(fields_);
     const auto features = scores_of(&problem);
@@ -227,8 +229,8 @@ class Tower {
     layer->fixed_seqlen_q = layer->fixed_seqlen_kv = length;
   }
 
-  // Returns the patches of an image as the config states it, without class and other tokens; 0 if
-  // it does not.
+  // Returns the number of patches of an image, without class and other extra tokens; 0 if the
+  // config does not state it.
   int64_t num_patches() const {
     fields_.ignore({"image_size", "patch_size"});
     if (fields_.has({"num_patches"})) return fields_.integer({"num_patches"});
@@ -275,8 +277,8 @@ class Tower {
     note("its length is the number of patches of an image; set yours with --seqlen");
   }
 
-  // Adds stages of shifted windows. Each window is an entry of the batch. The bias hides what a
-  // shifted window must not see. A stage that is not larger than a window is one window.
+  // Adds stages of shifted windows. Each window is one batch entry. The bias hides keys that a row
+  // of a shifted window must not see. A stage that is not larger than a window is one window.
   void window_stages() {
     // each has half the size of the one before in either direction
     constexpr size_t kMostStages = 32;

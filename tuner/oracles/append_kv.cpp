@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv.hpp. The oracle computes destinations of rows and rotation by itself. It launches
-// kernels twice: with lengths and tables, and with positions and destinations of rows.
+// See append_kv.hpp. The oracle computes rotation and destinations itself. It launches kernels
+// twice: first with lengths and tables, then with explicit positions and destinations of rows.
 #include "tuner/oracles/append_kv.hpp"
 
 #include <fmt/format.h>
@@ -107,8 +107,8 @@ class AppendExpectation final : public Expectation {
     return rows;
   }
 
-  // Checks rows with explicit destinations, in random order; every fifth has none. Uses as many
-  // packed rows as possible.
+  // Checks rows with explicit destinations, in random order; every fifth row has none. Packs as
+  // many rows as possible.
   void check_places(const std::function<void(const Operands&)>& launch) {
     const int64_t places = pages_of_cache(problem_) * page_rows();
     const int64_t count = problem_.batch * problem_.seqlen_q;
@@ -219,8 +219,8 @@ class AppendExpectation final : public Expectation {
     }
   }
 
-  // Returns the factor that the row was divided by. A factor made by the kernel must follow from
-  // the row's largest magnitude, except for rounding.
+  // Returns the factor by which the row was divided. If the kernel made it, checks that it follows
+  // from the row's largest magnitude, except for rounding.
   double factor_of(const Operands& operands, Role role, const Row& row, int head,
                    const std::vector<Value>& values) {
     if (!is_8_bit(problem_.dtype_kv)) return 1.0;

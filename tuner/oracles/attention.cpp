@@ -108,7 +108,8 @@ class AttentionExpectation final : public Expectation {
     return expected;
   }
 
-  // Returns score operands with which a region gets its positions in the whole problem.
+  // Returns score operands for a region, in which its rows and keys have their positions in the
+  // whole problem.
   ScoreOperands scores_of(const CheckRegion& region) const {
     ScoreOperands scores = bench_.inputs.scores();
     const std::vector<CaptureSpec> captures = captures_of(problem_);
@@ -122,7 +123,7 @@ class AttentionExpectation final : public Expectation {
     return scores;
   }
 
-  // Returns factors of q in the form of the reference: one for each kSliceRows rows of the region.
+  // Returns factors of q as the reference expects them: one for each kSliceRows rows of the region.
   DeviceMemory q_factors_of(const Problem& part, const CheckRegion& region, ScaleView* view) const {
     const int block = problem_.fp8.scale_block_q;
     const int64_t first_head = int64_t{region.kv_head_begin} * ratio_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp; for the formulas see generator/core/ops/attention_backward.cpp. o and
-// lse need not come from a forward pass: each gradient is a function of its inputs.
+// See attention_backward.hpp. For the formulas see generator/core/ops/attention_backward.cpp. o and
+// lse need not be results of a forward pass, because each gradient is a function of all its inputs.
 #include "tuner/oracles/attention_backward.hpp"
 
 #include <cmath>
@@ -19,7 +19,7 @@ void add(double factor, const double* row, std::vector<double>* sum) {
   for (size_t i = 0; i < sum->size(); ++i) (*sum)[i] += factor * row[i];
 }
 
-// A gradient's row, and its size if no term had cancelled another.
+// A gradient's row, and the size that it would have if no terms cancelled.
 struct Sums {
   std::vector<double> values, terms;
 
@@ -63,7 +63,7 @@ class GradientExpectation final : public Expectation {
 
   CheckError check(const std::function<void(const Operands&)>& launch) override {
     const Operands operands = bench_.inputs.poisoned();
-    // Gradients that are added to begin at 0. If they are added twice, they must be twice as large.
+    // Gradients that a kernel adds to begin at 0. With accumulate, the kernel adds twice.
     for (const OperandSpec& gradient : operands_of(problem_))
       if (gradient.added_to)
         bench_.device.fill(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_kvcache.hpp. The oracle decides by itself which keys a row sees.
+// See attention_kvcache.hpp. The oracle determines itself which keys a row sees.
 #include "tuner/oracles/attention_kvcache.hpp"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class CacheExpectation final : public Expectation {
                          [&](const OperandSpec& operand) { return operand.role == role; });
   }
 
-  // Returns all requests, or the first ones, which cover all kinds, and the last.
+  // Returns all requests; or the last one and the first ones, which cover all kinds of requests.
   std::vector<int64_t> requests() const {
     const double each = useful_flops(problem_) / static_cast<double>(problem_.batch);
     const auto room = static_cast<int64_t>(kMostFlops / std::max(each, 1.0));
@@ -139,8 +139,8 @@ class CacheExpectation final : public Expectation {
                    {batch, first + row, head});
   }
 
-  // Returns all rows, or the first, the last and some between them. The chosen rows are at
-  // different places in their tiles.
+  // Returns all rows; or the first, the last and some rows between them, at different positions in
+  // their tiles.
   std::vector<int64_t> rows_of(int64_t rows, int64_t length) const {
     const double each = 2.0 * (problem_.head_dim_qk + problem_.head_dim_v) *
                         static_cast<double>(length) * problem_.num_heads_q;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of op attention_kvcache: float64 on the host, from the definition. For large problems
-// it checks only some requests and heads.
+// it checks only some requests and rows, with all heads.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

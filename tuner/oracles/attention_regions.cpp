@@ -25,8 +25,8 @@ int64_t begin_of_slice(const Problem& p, int64_t row) {
   return p.fp8.scale_block_q > 0 ? row / kSliceRows * kSliceRows : row;
 }
 
-// Moves a slice to a place where the mask lets a smaller problem give the same rows. Cuts the keys
-// that no row of the slice can see.
+// Moves a slice to rows for which the mask allows a smaller problem with the same results. Leaves
+// out the keys that no row of the slice can see.
 CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
   const int64_t rows = region.row_end - region.row_begin;
   if (p.mask == Mask::kNone) {

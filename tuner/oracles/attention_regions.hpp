@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of an attention problem that its oracle computes: the whole problem if that is fast
-// enough, else slices that the reference computes as separate problems. Used by attention.cpp.
+// enough, else slices, which the reference computes as separate problems. Used by attention.cpp.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct CheckPlan {
 };
 
 // Returns the whole problem if the reference needs at most max_flops for it. Otherwise returns
-// first, middle and last rows of first, middle and last batches and heads. Windows without a causal
-// mask are checked only on the last rows (their alignment allows no other slice). If blocks of Q's
-// rows have factors, slices begin at multiples of kSliceRows, and the reference uses one factor for
-// as many rows.
+// first, middle and last rows of first, middle and last batches and heads. For windows without a
+// causal mask, only the last rows are checked, because the windows' alignment allows no other
+// slice. If blocks of Q's rows have factors, slices begin at multiples of kSliceRows, and the
+// reference has one factor for each kSliceRows rows.
 inline constexpr int kSliceRows = 16;
 CheckPlan check_plan(const Problem& problem, double max_flops);
 double check_flops_limit(bool on_cpu);

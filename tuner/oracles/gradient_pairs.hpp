@@ -21,8 +21,8 @@ struct HeadMatrix {
 
 double dot(const double* a, const double* b, int64_t count);
 
-// Returns all indices below `count`; or both ends and some between them, at different places in
-// their tiles.
+// Returns all indices below `count`. If `all` is false, returns both ends and some indices between
+// them, at different positions in their tiles.
 std::vector<int64_t> places(int64_t count, bool all);
 
 class GradientPairs {

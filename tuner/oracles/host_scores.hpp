@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostScores: applies the score features of a problem to a score, in float64, and gives the
-// derivative. Captures are read back from the device once.
+// HostScores: applies the score features of a problem to a score, in float64, and returns the
+// derivative too. Captures are read back from the device once.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class HostScores {
 
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key,
            const Lengths& lengths) const;
-  // Returns the same with the problem's lengths.
+  // Calls at() with the problem's lengths.
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const {
     return at(score, batch, head, row, key, {problem_.seqlen_q, problem_.seqlen_kv});
   }

@@ -25,7 +25,8 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 256, kCheckedRows = 2048;  // rows per batch
 
-// Checks first and last rows of every batch, because kernels may fail to write some of them.
+// Checks chunks of rows of every batch, among them the first and the last, because kernels may fail
+// to write these.
 class MergeExpectation final : public Expectation {
  public:
   explicit MergeExpectation(const OracleBench& bench) : bench_(bench) {}

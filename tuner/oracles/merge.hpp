@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of op merge: float64 on the host, for some rows of each head.
+// The oracle of op merge: float64 on the host, for some rows of each batch, with all heads.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

@@ -22,7 +22,7 @@ struct OracleBench {
   const Problem& problem;
   Inputs& inputs;  // opened for the problem
   // Runs the kernel of Oracle::reference_spec on a part of the problem, and waits. Null if the
-  // oracle needs none.
+  // oracle needs no reference.
   std::function<void(const Problem& part, const Operands& operands)> run_reference;
 };
 
@@ -34,7 +34,8 @@ class Expectation {
   virtual CheckError check(const std::function<void(const Operands&)>& launch) = 0;
 };
 
-// The computation of a framework on a CPU without a fused kernel, for comparison in `attune bench`.
+// Attention as a framework computes it on a CPU without a fused kernel; `attune bench` compares
+// with it.
 class StandardWay {
  public:
   virtual ~StandardWay() = default;
@@ -58,7 +59,8 @@ class Oracle {
 
 // Returns the oracle of the problem's op. Throws kInternal if there is none.
 const Oracle& oracle_of(const Problem& problem);
-// Adds an oracle from elsewhere (for tests), which must stay alive. Call it before anything else.
+// Adds an oracle from elsewhere (for tests), which must stay alive. Call it before any other use of
+// oracles.
 void add_oracle(const Oracle& oracle);
 
 // Returns rows [row_begin, row_end) of one batch of a tensor on the device, as [rows, heads,

@@ -30,7 +30,8 @@ std::vector<double> magnitudes_of(Dtype dtype) {
   return values;
 }
 
-// Returns the nearest code; of two, the even one. Beyond the table, returns the last.
+// Returns the nearest code; the even one if two are equally near. Returns the last code for a
+// magnitude beyond the table.
 int nearest_code(const std::vector<double>& table, double magnitude) {
   const auto above = std::lower_bound(table.begin(), table.end(), magnitude);
   if (above == table.end()) return static_cast<int>(table.size()) - 1;
@@ -135,8 +136,8 @@ class QuantiseCheck {
     }
   }
 
-  // Returns the distance in codes from the nearest codes of value - slack to value + slack. Far
-  // more than 1 if only one of the two is NaN.
+  // Returns how many codes `got` is away from the nearest codes of value - slack to value + slack.
+  // Returns far more than 1 if only `value` or only `got` is NaN.
   double distance(double value, double slack, double factor, uint8_t got) const {
     constexpr double kFar = 1000;
     const int magnitude = got & 0x7f;
@@ -182,7 +183,8 @@ std::vector<double> rotated_row(const Problem& p, const Operands& host, int64_t 
 
 namespace {
 
-// A copy of one block of rows of one batch. If o is transposed, the copy has the whole batch's o.
+// A copy of one block of rows of one batch. If o is transposed, the copy contains o of the whole
+// batch.
 class HostBlock {
  public:
   HostBlock(const Device& device, const Problem& p, const Operands& from, int64_t batch,

@@ -16,8 +16,8 @@ class ReferenceKernels {
   explicit ReferenceKernels(const TuneTarget& target) : target_(target) {}
 
   // Returns the kernel for MeasureTask::reference; nullopt if the problem's oracle computes on the
-  // host. Throws kUnsupported if no reference kernel serves the problem, because results could not
-  // be checked.
+  // host. Throws kUnsupported if no reference kernel serves the problem: then results cannot be
+  // checked.
   std::optional<KernelRequest> of(const Problem& problem);
 
  private:

@@ -104,7 +104,7 @@ class ScoreGradientExpectation final : public Expectation {
     }
   }
 
-  // Returns the part that one head of one batch entry adds to a column of a row.
+  // Returns what one head of one batch entry adds to an element of dscores, at a row and a column.
   double part_of(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
                  int64_t batch, int head, int64_t row, int64_t column) const {
     const Problem& p = problem_;
@@ -130,7 +130,8 @@ class ScoreGradientExpectation final : public Expectation {
     return sum;
   }
 
-  // Returns the gradient of the score, or of the value that is loaded there.
+  // Returns the gradient of the score; for a gradient by a loaded value, the gradient of that
+  // value.
   double gradient_at(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
                      int64_t batch, int head, int64_t row, int64_t key) const {
     const GradientPairs::Pair pair = pairs_.pair(rows, keys, batch, head, row, key);

@@ -18,8 +18,8 @@
 namespace attune {
 namespace {
 
-// Not under ThreadSanitizer: the resolver that chooses a clone calls it before the loader has bound
-// it, which crashed every program at its start.
+// Not under ThreadSanitizer. There the resolver that chooses a clone calls into the sanitizer
+// before the loader has bound it, which crashed every program at its start.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define ATTUNE_FOR_EACH_CPU \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -50,7 +50,7 @@ uint16_t float_to_half(float value) {
   const float magnitude = std::fabs(value);
   if (!(magnitude < 65520.0f))
     return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00u : 0x7c00u));
-  // Adding a number whose last place is half's last place lets the FPU round to nearest even.
+  // Rounds, to nearest even, to a multiple of the last place that half has at this magnitude.
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   const float step = std::ldexp(1.0f, std::max(exponent, -13) - 11);
@@ -59,8 +59,8 @@ uint16_t float_to_half(float value) {
   return static_cast<uint16_t>(sign | shifted);
 }
 
-// Loads elements that are `step` apart and multiplies them by a factor, which is 1 except for 8-bit
-// elements.
+// Loads elements that are `step` apart and multiplies them by a factor; the factor is 1 unless
+// elements have 8 bits.
 void load_row(Dtype dtype, const void* data, int64_t offset, int64_t step, float factor, int count,
               float* to) {
   if (is_8_bit(dtype)) {
@@ -142,8 +142,8 @@ inline float exp_of(float x) {
   return x < -87.0f ? 0.0f : p * power;
 }
 
-// Scales and exponentiates row[first, last), zeroes the rest of `width`. Returns the sum and the
-// largest scaled score.
+// Scales and exponentiates row[first, last) and sets the rest of `width` to 0. Returns the sum and
+// the largest scaled score.
 ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t width, float scale,
                                 float* sum, float* largest) {
   float top = -std::numeric_limits<float>::infinity();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V. The whole score
-// matrix of a head is in memory, as in frameworks without a fused kernel. `attune bench` compares
-// the tuned kernel with it; nothing else uses it. The compiler blocks and vectorises matrix
-// products for the CPU that it runs on.
+// matrix of a head is in memory, as in frameworks without a fused kernel. Only `attune bench` uses
+// it, to compare with tuned kernels. The matrix products are blocked for registers and the L2
+// cache, and the compiler vectorises them for several CPUs.
 #pragma once
 
 #include <cstdint>
