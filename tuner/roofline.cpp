@@ -14,7 +14,7 @@ struct Peak {
   std::string_view arch;
   double half, fp8, tf32, fp32;  // operations per multiprocessor and clock; 0: not supported
 };
-// Dense peaks with sums in fp32. GeForce and professional parts of one arch differ in these.
+// Dense peaks with sums in fp32. For GeForce and professional GPUs of one arch these peaks differ.
 constexpr Peak kPeaks[] = {
     {"sm_75", 1024, 0, 0, 128},       {"sm_80", 2048, 0, 1024, 128},
     {"sm_86", 512, 0, 256, 256},      {"sm_89", 512, 1024, 256, 256},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roofline: the least time that a problem's useful work takes on a device, from public peaks and
+// Roofline: the least time that a problem's useful work can take on a device, from public peaks and
 // the clock that was measured during the run. Used by `attune explain` and `attune report`.
 #pragma once
 
@@ -17,17 +17,17 @@ struct Roofline {
   double bytes_us() const;      // 0: not known
   double bound_us() const;      // the larger of both; 0 if a needed peak is not known
   bool bound_by_flops() const;  // else by memory
-  // Returns the part of the roofline that a kernel with this time reaches; 0: not known.
+  // Returns the share of the roofline that a kernel with this time reaches; 0: not known.
   double share(double time_us) const;
 };
 
-// Returns the roofline. `sm_clock_mhz` 0 means not read; then flops_per_s is not known. No peaks of
-// CPUs are known.
+// Returns the roofline. If `sm_clock_mhz` is 0 (not read), flops_per_s is not known. The peaks of
+// CPUs are never known.
 Roofline roofline_of(const Problem& problem, const DeviceIdentity& device, int sm_clock_mhz);
 
 // Returns the dense floating-point operations of one multiprocessor per clock, for products of this
-// dtype summed in fp32; 0: not known. `arch` is a name such as "sm_90"; `tf32` means fp32 by tf32
-// products.
+// dtype with sums in fp32; 0: not known. `arch` is a name such as "sm_90". `tf32`: fp32 operands
+// are multiplied as tf32.
 double flops_per_clock(const std::string& arch, Dtype dtype, bool tf32);
 
 }  // namespace attune

@@ -42,7 +42,7 @@ std::pair<int64_t, int64_t> tile_of(const Config& config) {
   return {config.get("block_m", 0), config.get("block_n", 0)};
 }
 
-// Returns the best candidate of each tile, in the same order.
+// Returns the best candidate of each tile, in the order of `sorted`.
 std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorted) {
   std::set<std::pair<int64_t, int64_t>> seen;
   std::vector<TuneCandidate> best;

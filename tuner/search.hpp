@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Search: the choice of candidates. First come the default, hints from other shapes, the defaults
-// of the other families, and the best by predicted cost. Half of the latter are the best of their
-// tile, so that minor knobs do not crowd the tiles out. A few random ones keep the prediction
-// honest. Then come the neighbours of the best three, while they gain. The same seed and timings
-// give the same candidates.
+// of the other families, and the best candidates by predicted cost. Half of the latter are the best
+// of their tile, so that variants in minor knobs do not displace other tiles. A few random
+// candidates find what the prediction misses. Then come the neighbours of the best three, as long
+// as they gain. The same seed and timings give the same candidates.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ struct EffortPlan {
 };
 EffortPlan effort_plan(Effort effort);
 
-// The search spaces of one spec. Each is walked once and kept, because all shapes search the same
-// ones.
+// The search spaces of one spec. Each is enumerated once and kept, because all shapes search the
+// same spaces.
 class SearchSpaces {
  public:
   SearchSpaces(KernelSpec spec, std::vector<Family> families)
@@ -68,14 +68,14 @@ struct SearchTask {
   }
 };
 
-// Returns the candidate that an untuned runtime would use: the best family's default.
+// Returns the candidate that a runtime without tuning would use: the best family's default.
 TuneCandidate default_candidate(const SearchTask& task);
 // Returns candidates without duplicates, the default first. Leaves out illegal hints.
 std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan,
                                             uint64_t seed, const std::vector<TuneCandidate>& hints);
 // Returns at most `limit` legal configs near `best` that are not in `tried` (texts), best predicted
-// first. Configs that differ in one knob, whatever its value, come before configs that differ in
-// two (knobs tied by a rule only move together).
+// cost first. Configs that differ in one knob, by any value, come before configs that differ in two
+// knobs (a rule that ties two knobs lets them change only together).
 std::vector<TuneCandidate> neighbourhood(const SearchTask& task,
                                          const std::vector<TuneCandidate>& best,
                                          const std::set<std::string>& tried, int limit);

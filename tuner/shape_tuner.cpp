@@ -93,7 +93,8 @@ void ShapeTuner::decide(TrialList contestants, const StepTime& time, bool search
   if (!report_.winner) report_.note = trials_.why_none();
 }
 
-// Runs `work`. A device or worker that is lost for good ends this shape; measured results stay.
+// Runs `work`. If the device or the worker is lost for good, this shape ends; measured results
+// stay.
 template <class Work>
 void ShapeTuner::guarded(const Work& work) {
   try {
@@ -105,9 +106,9 @@ void ShapeTuner::guarded(const Work& work) {
   }
 }
 
-// Returns the winner of an earlier pass; else the stored winner of an earlier tune, if it has at
-// least this effort, one of today's toolchains, and a config that is still legal (the digest of a
-// template does not cover its rules).
+// Returns the winner of an earlier pass. Otherwise returns the stored winner of an earlier tune if
+// it has at least this effort, one of the current toolchains, and a config that is still legal (the
+// digest of a template does not cover its rules).
 std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   if (earlier_winner_) return earlier_winner_;
   std::optional<WinnerRecord> winner = trials_.book().stored_winner();
@@ -121,9 +122,9 @@ std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   return winner;
 }
 
-// Returns the stored winner if its search was complete and would begin with nothing new. (Hints of
-// other shapes do not count, because they change with each tune of those shapes.) A noisy winner
-// does not count.
+// Returns the stored winner if it is not noisy, its search was complete, and a new search would
+// begin with known candidates only. (Hints from other shapes do not count, because they change with
+// each tune of those shapes.)
 std::optional<WinnerRecord> ShapeTuner::settled() const {
   std::optional<WinnerRecord> winner = former_winner();
   if (!winner || !winner->complete || is_noisy(*winner) ||
@@ -147,8 +148,8 @@ void ShapeTuner::meet(const std::vector<TuneCandidate>& rivals, double deadline)
   report_.seconds = context_.now() - time.began;
 }
 
-// True if a rival may be as fast as the winner. The winner was timed under load, the rivals were
-// not: they look faster than they are.
+// True if a rival may be as fast as the winner. The winner was timed under load and the rivals were
+// not, so the rivals look faster than they are.
 bool ShapeTuner::comes_near(const std::vector<TuneCandidate>& rivals) {
   return std::any_of(rivals.begin(), rivals.end(), [&](const TuneCandidate& rival) {
     const Trial& trial = trials_.add(rival);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShapeTuner: finds the winner of one (spec, shape) in steps, so that other shapes can be measured
-// while this one's next candidates compile. It calls Explorer for the search and FinalRace for the
-// decision. Both work on Trials and call nothing back. For the whole see tune_loop.hpp.
+// while this shape's next candidates compile. It calls Explorer for the search and FinalRace for
+// the decision. Both work on Trials and never call ShapeTuner. For the whole see tune_loop.hpp.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,13 @@ class ShapeTuner {
 
   // Continues from the results of an earlier pass of the same tune.
   void resume(const ShapeReport& earlier);
-  // Queues the candidates that this shape begins with, to be compiled when there is time.
+  // Queues the candidates with which this shape begins, to compile when the pool has time.
   void compile_ahead();
-  // Makes one wave of the search and, after the last one, the final. Returns true if there is more
-  // to do. `hints`: candidates that were good for other shapes.
+  // Makes one wave of the search or, after the last wave, the final race. Returns true if there is
+  // more to do. `hints`: candidates that were good for other shapes.
   bool step(const std::vector<TuneCandidate>& hints, double deadline);
-  // Tries winners of other shapes that were not tried here, after resume(). Runs another final only
-  // if one of them is nearly as fast as the winner.
+  // Tries winners of other shapes that have no trial here, after resume(). Runs another final race
+  // only if one of them is nearly as fast as the winner.
   void meet(const std::vector<TuneCandidate>& rivals, double deadline);
   // Times the top 3 and the default again; nothing else.
   void refresh(double deadline);

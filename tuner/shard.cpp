@@ -43,8 +43,8 @@ int number_in(const Lookup& variable, const char* name) {
   return *value;
 }
 
-// The variables in which a scheduler gives a process its index and the number of processes. first,
-// step: for ids that do not count 0, 1, 2; nullptr if they do.
+// The variables in which a scheduler gives a process its index and the number of processes. `first`
+// and `step` are for indices that do not count 0, 1, 2; nullptr if they do.
 struct Scheduler {
   const char* index;
   const char* count;  // nullptr: it does not give the number
@@ -85,7 +85,7 @@ std::optional<Said> said_by(const Scheduler& scheduler, const std::string& text,
 }
 
 // Returns the shard that the schedulers' variables give. A job of one process is ignored if another
-// variable says more: a batch script in a Slurm array is such a job.
+// scheduler has more processes: each task of a Slurm array, for example, is a job of one process.
 Shard from_schedulers(const std::string& text, std::optional<int> count, const Lookup& variable) {
   std::optional<Said> found;
   for (const Scheduler& scheduler : kSchedulers) {

@@ -54,7 +54,7 @@ bool StoreWriter::stored_all() {
   return queue_.empty() && !refused_;
 }
 
-// Waits until the queue is empty, or an attempt that began after this call has failed.
+// Waits until the queue is empty, or until an attempt that began after this call has failed.
 void StoreWriter::drain(std::unique_lock<std::mutex>* lock) {
   wanted_ = attempts_ + (busy_ ? 2 : 1);
   changed_.notify_all();

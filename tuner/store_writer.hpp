@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreWriter: writes trials to the store on its own thread. Each is committed as soon as the disk
-// allows, and the device never waits for the disk. A write that fails (a full disk, a store that
-// another process holds) stays first in the queue and is tried again. So rows arrive in order, and
-// a temporary fault loses none. A store that cannot be written does not stop a tune.
+// allows, and the device never waits for the disk. If a write fails (a full disk, a store that
+// another process holds), it stays first in the queue and is tried again. So rows arrive in order,
+// and a temporary fault loses none. A store that cannot be written does not stop a tune.
 #pragma once
 
 #include <condition_variable>
@@ -24,10 +24,10 @@ class StoreWriter {
   StoreWriter& operator=(const StoreWriter&) = delete;
 
   void write(std::function<void(Store&)> job);
-  // Waits until all queued writes are done, or fail, then reads.
+  // Waits until all queued writes are done or fail, then calls `job` to read.
   void read(const std::function<void(const Store&)>& job);
-  // Tries failed writes once more, then waits likewise. Returns false if rows are still not stored;
-  // the log has the reason.
+  // Tries failed writes once more and waits like read(). Returns false if rows are still not
+  // stored; the log has the reason.
   bool stored_all();
 
  private:

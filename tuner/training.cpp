@@ -10,7 +10,8 @@
 namespace attune {
 namespace {
 
-// The effect of the options: whether any problem has gradients, and whether one took the dropout.
+// The effect of the options: true if any problem has gradients, and if any problem took the
+// dropout.
 struct Taken {
   bool training = false, dropout = false;
 };

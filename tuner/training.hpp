@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds training to a workload: dropout in the forward pass, if asked for, and gradients. Used by
+// Adds training to a workload: gradients, and dropout in the forward pass if it is not 0. Used by
 // the option --training of the program.
 #pragma once
 
@@ -13,7 +13,7 @@ struct Training {
   bool deterministic = false;  // gradients have the same bits in every run
 };
 
-// Adds the gradients' problems after each problem that has gradients (gradient_problems in
+// Adds gradient problems after each problem that has gradients (gradient_problems in
 // generator/core/ops/attention_backward.hpp). Throws kInvalidArgument if no problem has gradients,
 // for a dropout that no problem takes, and for a problem that validate() refuses.
 void add_training(const Training& training, Workload* workload);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrialBook: all trials of one (spec, shape) that count in this tune. Some come from the store. It
-// passes each new one to the store at once.
+// TrialBook: all trials of one (spec, shape) that count in this tune, including earlier trials from
+// the store. It passes each new trial to the store at once.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class TrialBook {
 
   const TuningKey& key() const { return key_; }
   void stop_storing() { storing_ = false; }
-  // Adds trials of this tune that the store may lack (there is no store, or its disk is full).
+  // Adds trials of this tune that the store may lack (if there is no store, or its disk is full).
   void recall(const std::vector<TrialRecord>& trials);
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
   // Drops the trials of earlier tunes with noisy times, so that they are measured again.
@@ -33,7 +33,7 @@ class TrialBook {
   void put_winner(const WinnerRecord& winner);
   void put_image(const TrialRecord& trial, const std::string& source_digest,
                  const KernelImage& image);
-  // Returns the stored winner of exactly this key, whatever toolchain made it.
+  // Returns the stored winner of exactly this key, from any toolchain.
   std::optional<WinnerRecord> stored_winner() const;
   // Returns trials, best first, failed last.
   std::vector<TrialRecord> sorted() const;

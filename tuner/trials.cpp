@@ -17,8 +17,8 @@ constexpr double kPollSeconds = 0.05;
 
 int known_or(int value, int otherwise) { return value >= 0 ? value : otherwise; }
 
-// True for a stored trial whose kernel could be made today: by the same template and compiler, with
-// a config that is still legal (the digest of a template does not cover its rules).
+// True for a stored trial whose kernel can still be made: by the same template and compiler, with a
+// config that is still legal (the digest of a template does not cover its rules).
 class CouldBeMade {
  public:
   CouldBeMade(const TuneTarget& target, SearchSpaces& spaces) : spaces_(spaces) {
@@ -199,7 +199,7 @@ Load Trials::make_live(Trial& trial, double until) {
   return Load::kLive;
 }
 
-// Uses the compiler's figures; fills gaps with the device's.
+// Takes resource numbers from the compiler. Fills gaps with the device's numbers.
 void Trials::fill_record(Trial& trial, const Prepared& prepared) const {
   const TuneCandidate& candidate = trial.candidate;
   ImageInfo info = trial.compiled->image->info;

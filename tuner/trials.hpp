@@ -54,8 +54,8 @@ class Trials {
 
   // Registers a candidate once, with the book's data on it.
   Trial& add(const TuneCandidate& candidate);
-  // Adds all candidates of the book, so that an interrupted tune continues exactly where it
-  // stopped.
+  // Adds all candidates of the book, so that an interrupted tune continues exactly at the point of
+  // interruption.
   void add_known();
   // Returns the `candidates` without a stored trial.
   std::vector<TuneCandidate> unknown(std::vector<TuneCandidate> candidates) const;
@@ -64,26 +64,26 @@ class Trials {
   TrialList ranking();  // timed ones, fastest first
   std::vector<TuneCandidate> best_candidates(size_t count);
   std::set<std::string> texts() const;
-  // Corrects for drift: `raced` were timed again just now and took `factor` times as long as
-  // before. The times of the others are scaled likewise.
+  // Corrects for drift: the `raced` trials were timed again just now and took `factor` times as
+  // long as before. Scales the times of the other trials likewise.
   void drift(const TrialList& raced, double factor);
-  // Returns the best time, by record, or by the estimate for a kernel that is loaded but not raced
-  // yet.
+  // Returns the best recorded time. For a kernel that is loaded but not raced yet, the estimate
+  // counts.
   double best_us() const;
-  // Returns the reason why nothing works: the first candidate's failure, and advice if all failed
-  // in an earlier run.
+  // Returns the reason why nothing works: the first failure, and advice if all candidates failed in
+  // an earlier run.
   std::string why_none() const;
 
-  // Makes the backend measure this problem from now on. If another problem was open meanwhile, it
-  // loads the live kernels again.
+  // Makes the backend measure this problem from now on. If the backend had another problem open
+  // meanwhile, loads the live kernels again.
   void open();
-  // Marks all kernels as not loaded: the backend was restarted, or is given up.
+  // Marks all kernels as not loaded, after the backend was restarted or given up.
   void unload();
-  // Waits for the compiled kernel until `until` (a time of TuneContext::now), then loads and checks
+  // Waits for the compiled kernel until `until` (a time of TuneContext::now). Then loads and checks
   // it.
   Load make_live(Trial& trial, double until);
   void drop(Trial& trial);
-  // Returns the rounds made. Records trials that fail.
+  // Returns the number of rounds made. Records trials that fail.
   int race(Race* race, const TrialList& trials, int rounds);
   // Makes a round and discards its samples; returns its clock.
   int warm_up(Race* race, const TrialList& trials);

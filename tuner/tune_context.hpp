@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneContext: shared by all shapes of one tune. Made by the tune loop (tune_loop.cpp).
+// TuneContext: the data that all shapes of one tune share. Made by the tune loop (tune_loop.cpp).
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct TuneContext {
   const TuneOptions& options;
   const EffortPlan plan;
   std::function<double()> now;
-  // Returns the reference kernel; compiles it once per reference spec.
+  // Returns the reference kernel. Compiles it once per reference spec.
   std::function<std::optional<KernelRequest>(const Problem&)> reference;
   std::function<void(Progress)> report;  // fills in the fields of the whole tune
   const Trials* on_device = nullptr;     // the trials whose problem the backend has open
@@ -30,7 +30,7 @@ struct TuneContext {
   bool stopped() const { return options.stop && options.stop(); }
 };
 
-// The time that one step of a shape may take, in TuneContext::now.
+// The time span of one step of a shape, in the clock of TuneContext::now.
 struct StepTime {
   double began = 0, deadline = 0;
 };

@@ -51,7 +51,7 @@ std::vector<Group> group_by_spec(const std::vector<Problem>& problems) {
   return groups;
 }
 
-// Shares the remaining time among the unfinished shapes of a pass by weight. The first shape of a
+// Shares the remaining time by weight among the unfinished shapes of a pass. The first shape of a
 // spec has a larger weight, because it pays for compiling.
 class BudgetShares {
  public:
@@ -157,8 +157,8 @@ class TuneLoop {
 
   double end() const { return began_ + shares_.total(); }
   bool budget_is_over() const { return options_.budget_s > 0 && now_() >= end(); }
-  // Returns the backend's patience. A default budget is only a guess: it must not end a request
-  // that is within the backend's limits.
+  // Returns how long the backend may still wait. A default budget is only a guess, so it must not
+  // end a request that is within the backend's limits.
   double patience_s() const {
     if (context_.stopped()) return 0;
     return options_.budget_s > 0 ? std::max(0.0, end() - now_()) + kGraceSeconds : INFINITY;
@@ -196,8 +196,8 @@ class TuneLoop {
     pool_.forget(group.spec);
   }
 
-  // Returns how many shapes are tuned in turn, a step each: one is measured while the next
-  // candidates of the others compile. On a CPU, compiling would disturb the timing.
+  // Returns how many shapes are tuned in turn, a step each. One shape is measured while the next
+  // candidates of the others compile. On a CPU it is 1, because compiling would disturb the timing.
   size_t num_in_turn() const {
     return target_.kind() == Target::kCpu || options_.refresh ? 1 : kShapesInTurn;
   }
@@ -231,9 +231,9 @@ class TuneLoop {
       if (shapes_[current_].tuner) finish(current_);
   }
 
-  // Returns the shapes that have not tried the winners of others. Called once per spec, when all
-  // its shapes have a winner. Otherwise it would matter that the search met a config at one shape
-  // and not at another.
+  // Returns the shapes that have not tried the winners of other shapes. Finds them once per spec,
+  // when all its shapes have a winner. Without this, the result would depend on which shape's
+  // search happened to try a config.
   std::vector<size_t> shapes_with_rivals(const Group& group) {
     if (options_.refresh || !is_done(group) || !has_met_.insert(&group).second) return {};
     std::vector<const WinnerRecord*> winners;
@@ -251,7 +251,7 @@ class TuneLoop {
     return found;
   }
 
-  // Returns winners of other shapes that may be tried at `shape` and have no trial there.
+  // Returns winners of other shapes that may be tried at `shape` but have no trial there.
   std::vector<TuneCandidate> untried(const ShapeReport& shape,
                                      const std::vector<const WinnerRecord*>& winners) {
     const KernelSpec& spec = shape.winner->spec;
@@ -328,7 +328,8 @@ class TuneLoop {
         "noisy: its times vary too much to tell kernels apart; a later tune measures it again";
   }
 
-  // Adds an earlier pass's results to a later one's. Returns true if the winner is another one.
+  // Adds an earlier pass's results to a later one's. Returns true if the two passes have different
+  // winners.
   static bool merge(ShapeReport* later, const ShapeReport& earlier) {
     const auto config = [](const ShapeReport& of) {
       return of.winner ? of.winner->config.to_text() : std::string();

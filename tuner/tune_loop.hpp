@@ -21,7 +21,7 @@ namespace attune {
 // Returns how this version of the tuner takes timings; part of each timing's identity.
 MeasurePolicy measure_policy();
 
-// How much longer than a given budget a measuring process may stay silent.
+// A measuring process may stay silent this much longer than the given budget.
 constexpr double kGraceSeconds = 5;
 
 struct Progress {
@@ -41,8 +41,8 @@ struct ShapeReport;
 
 struct TuneOptions {
   Effort effort = Effort::kNormal;
-  // Wall clock for all problems, including compiling; 0: the effort level decides. Shapes whose
-  // search is incomplete get the time that others leave.
+  // Wall clock for all problems, including compiling; 0: the effort level decides. Time that some
+  // shapes leave unused goes to shapes whose search is incomplete.
   double budget_s = 0;
   uint64_t seed = 1;
   bool refresh = false;          // time the top 3 and the default of tuned problems again
@@ -84,7 +84,7 @@ struct TuneReport {
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
                 const std::vector<Problem>& problems, const TuneOptions& options);
 
-// How reliable a stored winner is: its final is repeated in fresh processes.
+// The reliability of a stored winner: its final race is repeated in fresh processes.
 struct WinnerCheck {
   Problem problem;
   std::optional<WinnerRecord> winner;
@@ -96,7 +96,8 @@ struct WinnerCheck {
   std::string note;
 };
 
-// Times the winner, the default and the best of the rest, `runs` times each. Stores nothing.
+// Times the winner, the default and the best other candidates again, in `runs` repeated final
+// races. Stores nothing.
 std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend,
                                         Store* store, const std::vector<Problem>& problems,
                                         const TuneOptions& options, int runs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneTarget: the machine for which the tuner works, except for measuring (backend.hpp): which
-// families serve a spec, and how their kernels are made. DeviceTarget is the real one; tests script
-// their own.
+// TuneTarget: the machine for which the tuner works, without the measuring (backend.hpp). It states
+// which families serve a spec, and how their kernels are made. DeviceTarget is the real machine;
+// tests script their own.
 #pragma once
 
 #include <map>
@@ -23,8 +23,8 @@ class TuneTarget {
   virtual Target kind() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Returns the families that serve the spec here, best first, without the reference: it is the
-  // oracle, never a candidate.
+  // Returns the families that serve the spec here, best first. Leaves out the reference, which is
+  // an oracle and never a candidate.
   virtual std::vector<Family> families(const KernelSpec& spec) const = 0;
   virtual ToolchainIdentity toolchain(const Family& family) const = 0;
   // Returns the digest of the candidate's source (renderer.hpp), which identifies its image in the
@@ -33,14 +33,14 @@ class TuneTarget {
                                     const TuneCandidate& candidate) const = 0;
   // Compiles a candidate. Thread-safe. Throws Error (kCompile) with the compiler's messages.
   virtual KernelImage make(const KernelSpec& spec, const TuneCandidate& candidate) const = 0;
-  // Returns the oracle for this spec, a candidate of the reference template; nullopt if nothing
-  // independent serves it.
+  // Returns the reference kernel for this spec; nullopt if no reference template serves it.
   virtual std::optional<TuneCandidate> reference(const KernelSpec& spec) const = 0;
 };
 
 class DeviceTarget : public TuneTarget {
  public:
-  // With `only`, no other family takes part: used to compare one family with its peers.
+  // With `only`, all other families are left out. This serves to compare one family with other
+  // libraries.
   explicit DeviceTarget(std::shared_ptr<const Device> device, const KernelTemplate* only = nullptr)
       : device_(std::move(device)), identity_(device_->identity()), only_(only) {
     identity_.conditions = device_->conditions();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneTrace: records when a tune did what, as a file for Perfetto or chrome://tracing (complete
-// events of the trace event format). Each participant opens a TraceSpan; without a trace, that only
-// tests a pointer.
+// TuneTrace: records the steps of a tune and their times, as a file for Perfetto or
+// chrome://tracing (complete events of the trace event format). Each part of the tuner opens a
+// TraceSpan; without a trace, that only tests a pointer.
 #pragma once
 
 #include <chrono>
@@ -41,7 +41,7 @@ class TuneTrace {
   std::vector<Event> events_;
 };
 
-// An event from here to the end of its scope, on this thread.
+// An event on this thread, from the construction of this object to the end of its scope.
 class TraceSpan {
  public:
   TraceSpan(TuneTrace* trace, const char* kind) : trace_(trace), kind_(kind) {

@@ -34,7 +34,7 @@ void fill_sums(const Device& device, const OperandList& results, const Operands&
                   elements_of(tensor) * dtype_bytes(tensor.dtype), nullptr);
 }
 
-// Clears the unwritten rest of rows that are longer than their contents.
+// Clears the unwritten rest of rows whose stride is longer than their contents.
 void clear_padding(const OperandSpec& tensor, std::string* bytes) {
   const auto size = static_cast<size_t>(dtype_bytes(tensor.dtype));
   const size_t line = static_cast<size_t>(contiguous_view(tensor).head_stride) * size;
@@ -52,7 +52,7 @@ std::string bytes_of(const Device& device, const OperandSpec& tensor, const Oper
   return bytes;
 }
 
-// Returns an element's bits as they are read, highest first.
+// Returns an element's value and its bits, highest byte first.
 std::string element_text(const OperandSpec& tensor, const std::string& bytes, int64_t index) {
   std::string bits;
   const int64_t size = dtype_bytes(tensor.dtype);

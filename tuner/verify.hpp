@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verify: how much a kernel's result may differ from its oracle's (tuner/oracles/). For the limits
+// Verify: how much a kernel's result may differ from the oracle's (tuner/oracles/). For the limits
 // and their reasons see TOLERANCES.md.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// Errors relative to the allowed ones: above 1 is wrong.
+// Errors relative to the allowed errors: a result with an error above 1 is wrong.
 struct CheckError {
   double max = 0;
   double mean = 0;
@@ -24,20 +24,20 @@ struct RowPlace {
   int64_t batch = 0, row = 0, head = 0;
 };
 
-// The type in which a kernel keeps P. On CPUs P is fp32 for all operands, so 8-bit kernels must
-// meet the limits of 16-bit ones: the rounding of O.
+// The type in which a kernel keeps P. On CPUs P is fp32 for all operands. So 8-bit kernels there
+// must keep the limits of 16-bit kernels, which allow for the rounding of O.
 enum class Weights { kAsOperands, kFp32 };
 inline Weights weights_on(Target target) {
   return target == Target::kCpu ? Weights::kFp32 : Weights::kAsOperands;
 }
 
-// Returns the part of O that an 8-bit kernel with narrow P may lose if V has a mean.
+// Returns the share of O that an 8-bit kernel with narrow P may lose if the mean of V is not 0.
 inline double allowed_loss(const Problem& problem) {
   if (problem.fp8.accuracy == Accuracy::kAccurate) return 0.015;
   return 0.015 + 0x1p-11 / 32 * static_cast<double>(problem.seqlen_kv);
 }
 
-// Measures how much of O is lost.
+// Measures which share of O is lost.
 class LossComparison {
  public:
   template <class Real>
@@ -49,7 +49,7 @@ class LossComparison {
     }
   }
   double loss() const { return square_ > 0 ? 1 - product_ / square_ : 0; }
-  // Returns a sentence if the loss is more than allowed, in either direction, or NaN.
+  // Returns a sentence if the loss is NaN, or its magnitude is more than allowed.
   std::optional<std::string> wrong(const Problem& problem,
                                    Weights weights = Weights::kAsOperands) const;
 
@@ -61,7 +61,7 @@ class LossComparison {
 class Comparison {
  public:
   explicit Comparison(const Problem& problem, Weights weights = Weights::kAsOperands);
-  // `terms`: RMS of the row if no term of its sums had cancelled another; 0 if not known.
+  // `terms`: RMS of the row if no terms of its sums cancelled; 0 if not known.
   void add_row(const float* want, const float* got, int count, const RowPlace& place,
                double terms = 0);
   void add_lse(float want, float got, const RowPlace& place);

@@ -25,8 +25,8 @@ struct BatchAndLength {
   int64_t seqlen;  // 0: the model's fixed length
 };
 
-// Returns shapes that are common in serving and training of such models; on a CPU, shapes that it
-// computes within a second.
+// Returns shapes that are common in serving and training of such models. For a CPU, returns shapes
+// that it computes within a second.
 std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
   const bool cpu = target == Target::kCpu;
   switch (lengths) {
@@ -51,8 +51,8 @@ std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
   return {{2, 0}, {8, 0}};  // with and without its unconditional half, one and four images
 }
 
-// Returns the default shapes that fit the layer's positions; if none fits, shapes of the largest
-// length.
+// Returns the default shapes that fit the model's maximum length. If none fits, returns shapes of
+// that length.
 std::vector<BatchAndLength> shapes_that_fit(const AttentionLayer& layer, Target target) {
   std::vector<BatchAndLength> shapes = default_shapes(layer.lengths, target);
   if (layer.max_seqlen == 0) return shapes;
@@ -78,8 +78,9 @@ std::vector<BatchAndLength> chosen_shapes(const AttentionLayer& layer, const Sha
 
 bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
 
-// Sets lengths. Lengths that a model fixes stay, unless it fixes all of them: then --seqlen asks
-// for other images. The keys of a cross-attention always stay.
+// Sets the lengths. A length that the model fixes stays. But if the model fixes all lengths,
+// --seqlen replaces them, for example for other image sizes. The number of keys of a
+// cross-attention always stays.
 void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
                  Problem* problem) {
   const int64_t seqlen = shape.seqlen;
@@ -96,8 +97,8 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
   problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
 }
 
-// Sets `dtype` for q, k, v and, unless it has 8 bits, o. With 8 bits, o keeps a 16-bit type. An op
-// that writes 8 bits keeps its output type.
+// Sets `dtype` for q, k, v and, if both `dtype` and o have more than 8 bits, for o. For an 8-bit
+// `dtype`, o keeps a 16-bit type. An op that writes 8 bits keeps its output type.
 void set_dtype(Problem* problem, Dtype dtype) {
   if (!is_8_bit(problem->dtype_o)) {
     if (!is_8_bit(dtype)) {
@@ -114,7 +115,7 @@ void set_dtype(Problem* problem, Dtype dtype) {
   if (!keeps_cache) problem->dtype_kv = dtype;
 }
 
-// Applies the choice's options to a problem that has them.
+// Applies the choice's 8-bit and fp32 options to a problem that has them.
 void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
   const Fp8Options plain, &chosen = choice.fp8;
   const bool says_accuracy = choice.says_accuracy || chosen.accuracy != plain.accuracy;
@@ -128,8 +129,8 @@ void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
   if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
 }
 
-// Returns the dtypes to tune. GPU kernels serve 16-bit types, so models stored in fp32 run there in
-// fp16.
+// Returns the dtypes to tune. On a GPU, fast kernels serve 16-bit types, so models stored in fp32
+// run there in fp16.
 std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target,
                                  std::vector<std::string>* notes) {
   if (!choice.dtypes.empty()) return choice.dtypes;
@@ -141,7 +142,8 @@ std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& ch
   return {Dtype::kFp16};
 }
 
-// Notes that padding needs --padded, because a batch with several lengths uses another kernel.
+// Adds a note that padding needs --padded, because a batch with several lengths uses another
+// kernel.
 void note_padding(const ModelConfig& model, const ShapeChoice& choice,
                   std::vector<std::string>* notes) {
   const bool here = std::any_of(model.layers.begin(), model.layers.end(),

@@ -15,7 +15,7 @@
 
 namespace attune {
 
-// The user's choices that replace a model's default shapes; empty: default.
+// The user's choices. They replace a model's default shapes; an empty choice keeps the default.
 struct ShapeChoice {
   std::vector<int64_t> seqlens;
   std::vector<int64_t> batches;
@@ -48,8 +48,8 @@ struct Workload {
 // decides the default shapes: a CPU gets short ones. `read_as`: as in read_model_config.
 Workload workload_from_model(const std::string& model, const ShapeChoice& choice, Target target,
                              const std::string& read_as = "");
-// Reads problem texts (problem.hpp). The choice's lists, if given, replace lengths, batch and dtype
-// of each. An 8-bit dtype applies to q, k and v; o keeps 16 bits.
+// Reads problem texts (problem.hpp). The lists of `choice`, if given, replace lengths, batch and
+// dtype of each problem. An 8-bit dtype applies to q, k and v; o keeps 16 bits.
 Workload workload_from_problems(const std::vector<std::string>& texts,
                                 const ShapeChoice& choice = {});
 // Reads JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Skips empty lines.

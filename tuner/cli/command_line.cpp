@@ -13,7 +13,7 @@
 namespace attune::cli {
 namespace {
 
-// Refuses NaN and infinities: comparisons with a bound let NaN pass.
+// Refuses NaN and infinities. Without it, NaN would pass the comparisons with a bound.
 CLI::Validator finite_number() {
   return {[](std::string& text) {
             double value = 0;
@@ -24,7 +24,7 @@ CLI::Validator finite_number() {
           "FINITE"};
 }
 
-// Returns our own validator of bounds: CLI11's message prints the largest number with all its
+// Returns a validator of bounds. CLI11's own validator would print the largest number with all its
 // digits.
 CLI::Validator number_above(double bound, bool or_equal) {
   return {[=](std::string& text) {

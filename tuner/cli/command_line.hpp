@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands with options and positional words, parsed by CLI11. Only command_line.cpp includes that
-// library, because each such file takes ten seconds to compile. command.hpp lists the commands;
-// usage.hpp explains what is wrong with a line.
+// library, because each file that includes it takes ten seconds to compile. command.hpp lists the
+// commands; usage.hpp explains what is wrong with a command line.
 #pragma once
 
 #include <functional>

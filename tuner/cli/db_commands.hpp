@@ -20,13 +20,13 @@ struct DbOptions {
   std::filesystem::path path() const;
 };
 
-// Opens the store in an existing file. Throws kStore if there is none, and kUnsupported for a
-// --template that neither this version nor the store knows.
+// Opens the store in an existing file. Throws kStore if there is no such file. Throws kUnsupported
+// for a --template that neither this version nor the store knows.
 Store open_db(const DbOptions& options);
 // True if the options (--device, --template) select rows of this device and template.
 bool matches(const DbOptions& options, const DeviceIdentity& device,
              const ToolchainIdentity& toolchain);
-// True if rows with this spec and shape belong to the problem, in whatever form they were stored.
+// True if rows with this spec and shape belong to the problem, in whichever form they were stored.
 bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape);
 // Adds a subcommand of db with --json and --store.
 Command add_db_command(Command db, const std::string& name, const std::string& what,

@@ -15,9 +15,9 @@ struct Disassembly {
   std::string text;
 };
 
-// Disassembles a compiled image for `arch`: by nvdisasm or cuobjdump for CUDA, by objdump or
-// llvm-objdump for a CPU. Uses the first one of $PATH (or of CUDA's usual folder) that succeeds.
-// Returns nullopt if none does. Throws kIo if no temporary file can be written.
+// Disassembles a compiled image for `arch`: with nvdisasm or cuobjdump for CUDA, with objdump or
+// llvm-objdump for a CPU. Uses the first of these tools that succeeds, from $PATH or CUDA's usual
+// folder. Returns nullopt if none succeeds. Throws kIo if no temporary file can be written.
 std::optional<Disassembly> disassemble(std::string_view image, const Arch& arch);
 
 }  // namespace attune::cli

@@ -57,7 +57,7 @@ Json facts(const Request& request) {
           {"device", request.device}};
 }
 
-// Returns the stored winner of the problem's spec and shape on that arch, from any device.
+// Returns the stored winner of the problem's spec and shape on `arch`, from any device.
 WinnerRecord stored_winner(const Options& options, const Problem& problem, const Arch& arch) {
   MachineOptions machine;
   machine.store = options.store;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes whole files. A file is never half written: it appears under its name when it is
+// Reads and writes whole files. A file never appears half written: it gets its name only when it is
 // complete.
 #pragma once
 

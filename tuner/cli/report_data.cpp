@@ -89,7 +89,8 @@ class Reader {
     return keys_.try_emplace(key_text(spec, shape, device, policy), keys_.size()).first->second;
   }
 
-  // Returns why a program would not use the winner as it is; "" if it would.
+  // Returns why a program would not use the winner, or why its times may be wrong; "" if neither is
+  // the case.
   std::string why_old(const WinnerRecord& winner) const {
     const auto digest = digests_.find(winner.toolchain.template_name);
     if (digest == digests_.end()) return "template gone";
