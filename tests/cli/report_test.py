@@ -250,7 +250,7 @@ def check_peers(folder, store, text, browser):
                                    "<title>attune report</title>" in dom_of(browser, page))
     for bad, why in (("[]", "is not a file of timings"),
                      ('{"rows": [{"problem": "x", "timings": {"a": {"median_us": 1}}}]}', "peers.json"),
-                     ('{"rows": [{"problem": "", "timings": {"a": {"median_us": -1}}}]}', "must be a time")):
+                     ('{"rows": [{"problem": "", "timings": {"a": {"median_us": -1}}}]}', "must be above 0")):
         file.write_text(bad)
         done = subprocess.run([ATTUNE, "report", "--store", store, "--peers", file, "--out", folder / "x.html"],
                               capture_output=True, text=True, check=False)
