@@ -18,8 +18,8 @@
 #include "cache/record_json.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
-#include "generator/core/error.hpp"
-#include "generator/core/file_descriptor.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/file_descriptor.hpp"
 
 namespace attune {
 namespace {

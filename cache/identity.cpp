@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/foreign_text.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/foreign_text.hpp"
 
 namespace attune {
 

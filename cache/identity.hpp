@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "generator/core/device_facts.hpp"
+#include "generator/core/problem/device_facts.hpp"
 
 namespace attune {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "cache/store_rows.hpp"
-#include "generator/core/digest.hpp"
+#include "generator/core/system/digest.hpp"
 
 namespace attune {
 namespace {

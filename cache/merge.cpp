@@ -12,7 +12,7 @@
 #include "cache/record_json.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
-#include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 
 namespace attune {
 namespace {

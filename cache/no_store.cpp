@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cache/store_stack.hpp"
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {

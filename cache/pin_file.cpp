@@ -8,8 +8,8 @@
 #include <map>
 #include <tuple>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/error.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/schema.hpp"
-#include "generator/core/error.hpp"
-#include "generator/core/json_text.hpp"
-#include "generator/core/json_value.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/json_text.hpp"
+#include "generator/core/system/json_value.hpp"
 
 namespace attune {
 namespace {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cache/identity.hpp"
-#include "generator/compiler.hpp"
-#include "generator/core/config.hpp"
-#include "generator/core/kernel_spec.hpp"
+#include "generator/compile/compiler.hpp"
+#include "generator/core/problem/config.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 
 namespace attune {
 
@@ -107,7 +107,7 @@ struct StoredImage {
   std::string created;
 };
 
-// A caller's program (generator/core/user_program.hpp) that a spec names.
+// A caller's program (generator/score/language/user_program.hpp) that a spec names.
 struct StoredProgram {
   ProgramDigest digest;
   score::Kind kind = score::Kind::kScore;

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "generator/core/log.hpp"
+#include "generator/core/system/log.hpp"
 
 namespace attune {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "generator/core/error.hpp"
-#include "generator/core/unique_handle.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/unique_handle.hpp"
 
 struct sqlite3;
 struct sqlite3_stmt;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "cache/store_impl.hpp"
-#include "generator/core/log.hpp"
+#include "generator/core/system/log.hpp"
 
 namespace attune {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "cache/records.hpp"
 #include "cache/schema.hpp"
-#include "generator/core/error.hpp"
-#include "generator/core/file_lock.hpp"
-#include "generator/core/log.hpp"
-#include "generator/core/open_file.hpp"
-#include "generator/core/private_path.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/file_lock.hpp"
+#include "generator/core/system/log.hpp"
+#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/private_path.hpp"
 
 namespace attune {
 namespace {

@@ -21,7 +21,7 @@ FileId file_id(const std::filesystem::path& path);
 
 // Returns the absolute path of an existing store, without links. Only this user and root can make
 // this path name another file. Throws kStore unless only they can write the file, its journal and
-// all folders above (generator/core/private_path.hpp): images are code.
+// all folders above (generator/core/system/private_path.hpp): images are code.
 std::filesystem::path private_store(const std::filesystem::path& path);
 // Does the same, and creates missing directories (0700) and the file (0600, empty). Throws kStore
 // if they cannot be written.

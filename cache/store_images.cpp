@@ -8,7 +8,7 @@
 #include "cache/record_json.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
-#include "generator/core/digest.hpp"
+#include "generator/core/system/digest.hpp"
 
 namespace attune {
 namespace {

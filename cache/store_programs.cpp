@@ -5,7 +5,7 @@
 
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
-#include "generator/core/score/parse.hpp"
+#include "generator/score/language/parse.hpp"
 
 namespace attune {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "cache/records.hpp"
 #include "cache/sqlite.hpp"
-#include "generator/core/json_text.hpp"
-#include "generator/core/log.hpp"
+#include "generator/core/system/json_text.hpp"
+#include "generator/core/system/log.hpp"
 
 namespace attune {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "generator/core/log.hpp"
+#include "generator/core/system/log.hpp"
 
 namespace attune {
 namespace {

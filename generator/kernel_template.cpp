@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/score_feature.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 

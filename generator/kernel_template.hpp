@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "generator/core/arch.hpp"
-#include "generator/core/device_facts.hpp"
-#include "generator/core/kernel_spec.hpp"
-#include "generator/core/made_once.hpp"
-#include "generator/core/problem_fields.hpp"
+#include "generator/core/problem/arch.hpp"
+#include "generator/core/problem/device_facts.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/problem/problem_fields.hpp"
+#include "generator/core/system/made_once.hpp"
 #include "generator/launch_plan.hpp"
 #include "generator/search_space.hpp"
 
@@ -136,7 +136,7 @@ class KernelTemplate {
   friend const std::string& template_digest(const KernelTemplate& kernel_template);
   // Returns the reason why the template does not serve this arch, or these values of fields in
   // serves(); nullopt if it does. Rules on a call's strides or pointers, such as TMA alignment, are
-  // in runtime/operand_check.
+  // in runtime/operands/operand_check.
   virtual std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const = 0;
 
   MadeOnce<std::string> digest_;

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 namespace {

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 #include "templates/shared/kernel_arguments.h"
 
 namespace attune {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/config.hpp"
+#include "generator/core/problem/config.hpp"
 
 namespace attune {
 

@@ -24,18 +24,18 @@ FOREIGN_HOMES = {
     r"sqlite3\.h": [r"cache/sqlite\.cpp", r"tests/cache/.*\.cpp"],
     r"(cuda|nvrtc|cuda_runtime|cuda_fp16|cuda_bf16)\.h": [r"tests/runtime/.*\.cpp", r"examples/cuda_.*\.cpp"],
     r"(llvm|clang|lld)/.*": [
-        r"generator/clang_(compiler|thread)\.cpp", r"runtime/cpu/no_polly\.cpp",
-        r"tests/generator/cpu/llvm_names_test\.cpp"],
+        r"generator/compile/clang_(compiler|thread)\.cpp", r"runtime/cpu/no_polly\.cpp",
+        r"tests/generator/compile/cpu/llvm_names_test\.cpp"],
     r"nlohmann/.*": [r".*\.(cpp)", r"tuner/.*\.hpp"],
     r"CLI/.*": [r"tuner/cli/command_line\.cpp"],
-    r"sodium\.h": [r"generator/core/digest\.cpp"],
-    r"xxhash\.h": [r"generator/core/digest\.cpp"], }
+    r"sodium\.h": [r"generator/core/system/digest\.cpp"],
+    r"xxhash\.h": [r"generator/core/system/digest\.cpp"], }
 # Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait
 # hint has no builtin on ARM; the compiler must not touch the benchmarks' loop of the peak; a test of digests changes
 # code.
 ASM_HOMES = [
-    r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp",
-    r"tests/bench/fma_peak\.cpp", r"tests/generator/sass_digest_test\.cpp"]
+    r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp",
+    r"generator/compile/cpu/host_arch\.cpp", r"tests/bench/fma_peak\.cpp", r"tests/generator/sass_digest_test\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
 # Only an op's description, oracle and kernels may ask which op they have.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]

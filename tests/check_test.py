@@ -28,12 +28,13 @@ class Format(unittest.TestCase):
 class Layers(unittest.TestCase):
     def test_arrows(self):
         allowed = check_layers.allowed
-        self.assertTrue(allowed("runtime", "runtime/engine.cpp", '"', "cache/store.hpp"))
-        self.assertFalse(allowed("cache", "cache/store.cpp", '"', "runtime/engine.hpp"))
-        self.assertFalse(allowed("generator/core", "generator/core/config.cpp", '"', "generator/renderer.hpp"))
-        self.assertFalse(allowed("runtime", "runtime/engine.cpp", '"', "tuner/tune.hpp"))
-        self.assertFalse(allowed("examples", "examples/prefill.c", '"', "runtime/engine.hpp"))
-        self.assertFalse(allowed("generator", "generator/renderer.cpp", '"', "templates/cuda/ptx/mma.cuh"))
+        self.assertTrue(allowed("runtime", "runtime/engine/engine.cpp", '"', "cache/store.hpp"))
+        self.assertFalse(allowed("cache", "cache/store.cpp", '"', "runtime/engine/engine.hpp"))
+        config = "generator/core/problem/config.cpp"
+        self.assertFalse(allowed("generator/core", config, '"', "generator/render/renderer.hpp"))
+        self.assertFalse(allowed("runtime", "runtime/engine/engine.cpp", '"', "tuner/tune.hpp"))
+        self.assertFalse(allowed("examples", "examples/prefill.c", '"', "runtime/engine/engine.hpp"))
+        self.assertFalse(allowed("generator", "generator/render/renderer.cpp", '"', "templates/cuda/ptx/mma.cuh"))
 
     def test_templates_take_no_system_header(self):
         self.assertFalse(check_layers.allowed("templates", "templates/cuda/a.cu", "<", "cuda_fp16.h"))
@@ -111,12 +112,12 @@ class Repo(unittest.TestCase):
 
     def test_foreign_headers(self):
         self.assertTrue(self.found("cache/store.hpp", self.GOOD + "#include <sqlite3.h>\n"))
-        self.assertTrue(self.found("runtime/engine.cpp", self.GOOD + "#include <llvm/IR/Module.h>\n"))
+        self.assertTrue(self.found("runtime/engine/engine.cpp", self.GOOD + "#include <llvm/IR/Module.h>\n"))
         self.assertEqual(self.found("cache/sqlite.cpp", self.GOOD + "#include <sqlite3.h>\n"), [])
 
     def test_ops_are_named_at_home(self):
         line = "if (problem.op == Op::kPrefill) return;\n"
-        self.assertTrue(self.found("runtime/plan.cpp", self.GOOD + line))
+        self.assertTrue(self.found("runtime/engine/plan.cpp", self.GOOD + line))
         self.assertEqual(self.found("tuner/oracles/attention.cpp", self.GOOD + line), [])
 
     def test_paths_of_a_machine(self):

@@ -18,7 +18,7 @@ import check_repo
 SECONDS = 40  # in which files are begun
 FOLDERS = ("generator", "cache", "runtime", "tuner")
 # They include LLVM, whose headers take a minute, and which not every machine has.
-LLVM = re.compile(r"generator/clang_(compiler|thread)\.cpp|runtime/cpu/no_polly\.cpp")
+LLVM = re.compile(r"generator/compile/clang_(compiler|thread)\.cpp|runtime/cpu/no_polly\.cpp")
 # Without precompiled headers, which belong to another compiler.
 FLAGS = [
     "-std=c++20", "-I.", "-Itemplates", "-Iruntime/include", '-DATTUNE_VERSION="0"', '-DATTUNE_SITE_FOLDER=""',

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "generator/kernel_template.hpp"
 
 namespace attune {

@@ -2,8 +2,8 @@
 // See cpu_arguments.hpp.
 #include "generator/families/cpu_arguments.hpp"
 
-#include "generator/core/op.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/problem/op.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 

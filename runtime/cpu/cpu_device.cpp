@@ -14,9 +14,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-#include "generator/cpu_toolchain.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
 #include "runtime/cpu/thread_pool.hpp"
 
 namespace attune {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU implementation of Device. generator/cpu_toolchain.hpp loads objects; launches run on a
-// thread pool and return when they are done.
+// The CPU implementation of Device. generator/compile/cpu_toolchain.hpp loads objects; launches run
+// on a thread pool and return when they are done.
 #pragma once
 
 #include <memory>
 #include <optional>
 
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune {
 

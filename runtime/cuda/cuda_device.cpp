@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "generator/core/error.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/error.hpp"
 #include "runtime/cuda/cuda_kernel.hpp"
 #include "runtime/cuda/nvml.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA implementation of Device, over the driver table. Made by open_device
-// (runtime/open_device.hpp).
+// (runtime/engine/open_device.hpp).
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/cuda/cuda_context.hpp"
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "runtime/cuda/tensor_map.hpp"
 
 namespace attune::cuda {

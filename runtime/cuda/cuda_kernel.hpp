@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "generator/core/kernel_spec.hpp"
-#include "generator/core/unique_handle.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/system/unique_handle.hpp"
 #include "runtime/cuda/cuda_context.hpp"
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::cuda {
 

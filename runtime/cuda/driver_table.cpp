@@ -8,7 +8,7 @@
 #include <fstream>
 #include <memory>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune::cuda {
 namespace {

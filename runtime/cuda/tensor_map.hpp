@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TMA descriptors: their fields, and a small cache per thread, so that a repeated launch does not
-// encode again. Used by cuda_kernel. runtime/operand_check.hpp checks the strides when a plan is
-// made.
+// encode again. Used by cuda_kernel. runtime/operands/operand_check.hpp checks the strides when a
+// plan is made.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 #include "generator/kernel_template.hpp"
 #include "runtime/cuda/driver_table.hpp"
 #include "templates/shared/attention_args.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the rendered preamble (generator/renderer.hpp), so that editors and compilers read
-// merge.cpp as it is.
+// Stands in for the rendered preamble (generator/render/renderer.hpp), so that editors and
+// compilers read merge.cpp as it is.
 #pragma once
 
 #include "shared/attention_enums.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the rendered preamble (generator/renderer.hpp), so that editors and compilers read
-// prefill_cpu.cpp as it is. The values form a valid default: fp32, head dim 64, AVX-512.
+// Stands in for the rendered preamble (generator/render/renderer.hpp), so that editors and
+// compilers read prefill_cpu.cpp as it is. The values form a valid default: fp32, head dim 64,
+// AVX-512.
 #pragma once
 
 #include "cpu/reference_cpu_knobs.hpp"  // the default problem, the same for both CPU kernels

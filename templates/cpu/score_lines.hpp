@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads elements of tensors along the keys for panels, whose lanes are rows. Elements are read
 // along the keys of each row and transposed; gathers would read them one by one. Printed programs
-// call these functions (generator/core/score/panel_printer.hpp).
+// call these functions (generator/score/print/panel_printer.hpp).
 #pragma once
 
 #include "cpu/score_functions.hpp"

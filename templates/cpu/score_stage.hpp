@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The score stage of prefill_cpu changes scores between S^T = K Q^T and the softmax, in addition to
-// the scale, the mask and the window. The program is generated (generator/core/score/) for one
+// the scale, the mask and the window. The program is generated (generator/score/) for one
 // element. The compiler vectorises a loop of it over the lanes of a panel.
 #pragma once
 

@@ -10,7 +10,8 @@
 // Each kernel recomputes P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta). No sum crosses
 // blocks, so the result is the same in each run. All kernels compute tiles with
 // attention/mma_gradients.cuh. Shared memory: shared/backward_sm80_layout.h. Knobs: the constants
-// that follow; legal values: generator/families/backward_sm80.cpp. How it works: backward_sm80.md.
+// that follow; legal values: generator/families/backward/backward_sm80.cpp. How it works:
+// backward_sm80.md.
 #include "cuda/backward_sm80_knobs.cuh"
 
 #include "cuda/attention/backward_prepare.cuh"

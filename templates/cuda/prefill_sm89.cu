@@ -4,7 +4,7 @@
 // O fp16 or bf16; sm_89 and later. It differs from prefill_sm80.cu only in the files that depend on
 // the width of an element. Operands: shared/kernel_arguments.h. Shared memory:
 // shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
-// generator/families/prefill_sm89.cpp. Fragments and measurements: prefill_sm89.md.
+// generator/families/prefill/prefill_sm89.cpp. Fragments and measurements: prefill_sm89.md.
 #include "cuda/prefill_sm89_knobs.cuh"
 #include "shared/kernel_arguments.h"
 #include "shared/prefill_sm80_layout.h"

@@ -11,7 +11,7 @@
 // gradients each tile stores its sums in the workspace. The order of all additions is fixed, so the
 // result is the same in each run. Sinks need no scores: attune_sum makes their gradient from the
 // results of attune_prepare. Knobs: the constants that follow; legal values:
-// generator/families/score_gradient_sm80.cpp.
+// generator/families/backward/score_gradient_sm80.cpp.
 #include "cuda/score_gradient_sm80_knobs.cuh"
 
 #include "cuda/attention/backward_prepare.cuh"

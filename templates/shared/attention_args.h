@@ -2,7 +2,7 @@
 // Launch arguments of every attention kernel, on every target. Host code fills them and kernels
 // read them. Both compile this text, so it uses built-in types only. Values that are compiled in
 // (head dims, mask, group ratio) are not here: see the rendered preamble described in
-// generator/renderer.hpp.
+// generator/render/renderer.hpp.
 #pragma once
 
 namespace attune {

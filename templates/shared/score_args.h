@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch arguments of a kernel with a score program (generator/core/score): tensors that the
+// Launch arguments of a kernel with a score program (generator/score): tensors that the
 // program reads, and its scalars. Host code fills them, kernels read them, on every target.
 // generated/score_program.h says which index belongs to which name.
 #pragma once

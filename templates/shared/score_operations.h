@@ -2,7 +2,7 @@
 // Functions that printed score programs call, the same on every target. Ints wrap, and a quotient
 // by zero is 0. Selections have no branches and compute all operands. tanh is a quotient of
 // polynomials. Each target's header of score functions defines ATTUNE_SCORE_FUNCTION and includes
-// it. generator/core/score/compute.cpp defines the same functions for host code.
+// it. generator/score/language/compute.cpp defines the same functions for host code.
 #pragma once
 
 #include "shared/capture_bytes.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that the near form of printed score programs calls (step_text in
-// generator/core/score/source_text.hpp), the same on every target: addresses in lines of captures,
+// generator/score/print/source_text.hpp), the same on every target: addresses in lines of captures,
 // and tanh of small arguments without a quotient. Include this after a target's header of score
 // functions.
 #pragma once

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "generator/families/prefill_cpu.hpp"
-#include "generator/families/reference_cpu.hpp"
-#include "runtime/open_device.hpp"
+#include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/prefill/reference_cpu.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/support/host_run.hpp"
 #include "tuner/fuzz/device_run.hpp"

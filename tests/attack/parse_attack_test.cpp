@@ -11,15 +11,15 @@
 
 #include "cache/exchange.hpp"
 #include "cache/records.hpp"
-#include "generator/core/config.hpp"
-#include "generator/core/score/parse.hpp"
-#include "generator/core/score/source_text.hpp"
-#include "generator/core/score/text.hpp"
-#include "runtime/bundle_manifest.hpp"
+#include "generator/core/problem/config.hpp"
+#include "generator/score/language/parse.hpp"
+#include "generator/score/language/text.hpp"
+#include "generator/score/print/source_text.hpp"
+#include "runtime/bundles/bundle_manifest.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
-#include "tuner/measure_protocol.hpp"
-#include "tuner/workload.hpp"
+#include "tuner/measure/measure_protocol.hpp"
+#include "tuner/models/workload.hpp"
 
 namespace attune {
 namespace {

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <map>
 
-#include "generator/families/prefill_cpu.hpp"
+#include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/open_device.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
 #include "tests/support/device_with_compiler.hpp"

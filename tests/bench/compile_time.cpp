@@ -14,11 +14,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "generator/core/error.hpp"
-#include "generator/core/problem.hpp"
-#include "generator/core/user_program.hpp"
-#include "generator/cpu_toolchain.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/problem/problem.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 
 namespace {

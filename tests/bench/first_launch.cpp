@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/error.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/open_device.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "generator/cpu_toolchain.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
 #include "runtime/cpu/thread_pool.hpp"
 
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "attune/attune.h"
-#include "runtime/c_support.hpp"
+#include "runtime/c_api/c_support.hpp"
 #include "runtime/cuda/cuda_device.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/bench/recorded_launch.hpp"
 #include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"

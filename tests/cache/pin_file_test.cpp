@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "generator/core/digest.hpp"
+#include "generator/core/system/digest.hpp"
 #include "tests/cache/store_samples.hpp"
 
 namespace attune {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cache/store_rows.hpp"
-#include "generator/core/digest.hpp"
+#include "generator/core/system/digest.hpp"
 #include "tests/cache/store_samples.hpp"
 
 namespace attune {

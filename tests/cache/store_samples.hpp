@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cache/store.hpp"
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
 
 namespace attune {
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output of `attune explain` beyond a plan, on devices that are not here: occupancy by what limits
 // it, and the nearest tuned key with what differs, for slices and clocks of one GPU too.
-#include "tuner/cli/explain_more.hpp"
+#include "tuner/cli/commands/explain_more.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/record_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 
 namespace attune::cli {
 namespace {

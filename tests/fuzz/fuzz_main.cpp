@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
 #include "tests/fuzz/parsers.hpp"
 
 namespace {

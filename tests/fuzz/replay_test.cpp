@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/fuzz/parsers.hpp"
 
 namespace attune::testing {

@@ -14,9 +14,9 @@
 #include <mutex>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "generator/core/op.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/problem/op.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/generator/kernel_matrix.hpp"
 #include "tests/generator/sass_digest.hpp"
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <sstream>
 
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "generator/core/kernel_spec.hpp"
-#include "generator/core/user_program.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/score/language/user_program.hpp"
 
 namespace attune::testing {
 

@@ -21,12 +21,12 @@
 #include <set>
 #include <thread>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/error.hpp"
-#include "generator/nvrtc_compiler.hpp"
-#include "tests/generator/golden_cases.hpp"
-#include "tests/generator/golden_text.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/generator/kernel_matrix.hpp"
+#include "tests/generator/render/golden_cases.hpp"
+#include "tests/generator/render/golden_text.hpp"
 #include "tests/generator/sass_digest.hpp"
 
 namespace attune {

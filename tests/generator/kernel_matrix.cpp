@@ -6,10 +6,10 @@
 
 #include <charconv>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/user_program.hpp"
-#include "tests/generator/golden_cases.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "tests/generator/gradient_specs.hpp"
+#include "tests/generator/render/golden_cases.hpp"
 
 namespace attune::testing {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

@@ -12,11 +12,11 @@
 #include <sstream>
 #include <vector>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/error.hpp"
-#include "generator/elf_file.hpp"
-#include "generator/image_info.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/elf_file.hpp"
+#include "generator/compile/image_info.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune::testing {
 namespace {

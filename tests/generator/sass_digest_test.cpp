@@ -8,8 +8,8 @@
 
 #include <regex>
 
-#include "generator/elf_file.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/elf_file.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
 #include "tests/generator/altered_template.hpp"
 
 namespace attune {

@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/problem.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

@@ -6,9 +6,9 @@
 #include <map>
 #include <set>
 
-#include "generator/core/problem_fields.hpp"
-#include "generator/core/score_feature.hpp"
-#include "generator/core/user_program.hpp"
+#include "generator/core/problem/problem_fields.hpp"
+#include "generator/score/features/score_feature.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

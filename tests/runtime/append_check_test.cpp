@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
-#include "runtime/cache_check.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/operands/cache_check.hpp"
 
 namespace attune {
 namespace {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bundles in one file: they serve like folders, equal kernels give equal bytes, and a changed or
 // cut byte does no harm.
-#include "runtime/bundle_file.hpp"
+#include "runtime/bundles/bundle_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/zstd.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
+#include "runtime/bundles/zstd.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bundles: written, read back, run by an engine without compiler and store; altered files are
 // refused.
-#include "runtime/bundle.hpp"
+#include "runtime/bundles/bundle.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <sstream>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/ladder.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/ladder.hpp"
 #include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"

@@ -9,12 +9,12 @@
 #include <fstream>
 #include <regex>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-#include "generator/renderer.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/bundle.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/bundles/bundle.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/image_key_of.hpp"
 #include "tests/runtime/temporary_folder.hpp"

@@ -2,9 +2,9 @@
 // Makes bundle entries with a fake compiler, for tests of bundles.
 #pragma once
 
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/bundle.hpp"
+#include "runtime/bundles/bundle.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/image_key_of.hpp"
 

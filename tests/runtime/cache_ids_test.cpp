@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/error.hpp"
-#include "runtime/cache_lists_check.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/operands/cache_lists_check.hpp"
 
 namespace attune {
 namespace {

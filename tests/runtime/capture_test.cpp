@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capture files: each problem once, whole lines, and one warning when writing fails.
-#include "runtime/capture.hpp"
+#include "runtime/engine/capture.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "generator/core/log.hpp"
+#include "generator/core/system/log.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {

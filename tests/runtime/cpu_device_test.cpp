@@ -10,9 +10,9 @@
 #include <csignal>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/open_device.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/support/thread_limit.hpp"
 
 namespace attune {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "runtime/cuda/cuda_kernel.hpp"
 #include "runtime/cuda/tensor_map.hpp"
 #include "tests/runtime/structure_of.hpp"

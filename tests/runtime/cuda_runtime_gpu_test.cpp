@@ -10,12 +10,12 @@
 #include <optional>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "generator/renderer.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/cuda/cuda_device.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/open_device.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/open_device.hpp"
 
 namespace attune {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cache/store.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 

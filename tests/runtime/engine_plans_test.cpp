@@ -2,7 +2,7 @@
 // Which problems share a plan, a winner or an image, and how many plans the engine keeps.
 #include <gmock/gmock.h>
 
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/runtime/engine_fixture.hpp"
 #include "tests/runtime/image_key_of.hpp"

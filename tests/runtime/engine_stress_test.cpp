@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "runtime/engine.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine over a fake sm_90 and the real templates: rungs, policies, falling to the next family,
 // where images come from.
-#include "runtime/engine.hpp"
+#include "runtime/engine/engine.hpp"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
 #include "tests/runtime/engine_fixture.hpp"
 #include "tests/runtime/image_key_of.hpp"
 

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <thread>
 
-#include "generator/core/digest.hpp"
-#include "generator/core/error.hpp"
-#include "runtime/device.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::testing {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cache/records.hpp"
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
 
 namespace attune::testing {
 

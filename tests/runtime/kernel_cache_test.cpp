@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread makes each kernel, whatever the number of threads; failures are not remembered.
-#include "runtime/kernel_cache.hpp"
+#include "runtime/engine/kernel_cache.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ladder as a pure function: the rung that serves, by winners and policy.
-#include "runtime/ladder.hpp"
+#include "runtime/engine/ladder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of operands that must be refused, each with words that its message must contain, and of
 // layouts that must pass.
-#include "runtime/operand_check.hpp"
+#include "runtime/operands/operand_check.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
-#include "runtime/cache_check.hpp"
-#include "runtime/plan.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/plan.hpp"
+#include "runtime/operands/cache_check.hpp"
 
 namespace attune {
 namespace {

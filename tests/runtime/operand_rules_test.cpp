@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan's compiled rules must agree with the checks that give messages, on randomly changed
 // operands of many kinds.
-#include "runtime/operand_rules.hpp"
+#include "runtime/operands/operand_rules.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
-#include "generator/core/error.hpp"
-#include "runtime/operand_check.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/operands/operand_check.hpp"
 
 namespace attune {
 namespace {

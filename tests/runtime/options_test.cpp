@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values of environment variables, and the capture file.
-#include "runtime/options.hpp"
+#include "runtime/engine/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 #include <set>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "runtime/capture.hpp"
-#include "runtime/engine.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/capture.hpp"
+#include "runtime/engine/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
-#include "runtime/operand_check.hpp"
-#include "runtime/operand_rules.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/operands/operand_check.hpp"
+#include "runtime/operands/operand_rules.hpp"
 
 namespace attune {
 namespace {

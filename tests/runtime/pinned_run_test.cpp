@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engines that run from a pin file: its kernels are run or refused, stores do not matter, and equal
 // digests mean equal choices.
-#include "runtime/pinned_run.hpp"
+#include "runtime/engine/pinned_run.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks the table of a Problem's fields. Each field must reach plan keys, the text of its part, the
 // problem's text and the C struct; the C struct must have no other fields.
-#include "generator/core/problem_fields.hpp"
+#include "generator/core/problem/problem_fields.hpp"
 
 #include <gmock/gmock.h>
 
@@ -11,11 +11,11 @@
 #include <set>
 #include <sstream>
 
-#include "generator/core/error.hpp"
-#include "generator/core/kernel_spec.hpp"
-#include "generator/core/user_program.hpp"
-#include "runtime/c_support.hpp"
-#include "runtime/plan_cache.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/language/user_program.hpp"
+#include "runtime/c_api/c_support.hpp"
+#include "runtime/engine/plan_cache.hpp"
 
 namespace attune {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log code AT302 and policy strict advise a tuning command. Following the advice literally must
 // tune for the engine that gave it.
-#include "runtime/tune_advice.hpp"
+#include "runtime/engine/tune_advice.hpp"
 
 #include <gmock/gmock.h>
 
-#include "generator/core/log.hpp"
-#include "generator/core/user_program.hpp"
+#include "generator/core/system/log.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "tests/runtime/engine_fixture.hpp"
 
 namespace attune {

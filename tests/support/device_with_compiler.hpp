@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::testing {
 

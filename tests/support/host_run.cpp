@@ -8,8 +8,8 @@
 #include <limits>
 #include <thread>
 
-#include "generator/core/score_operands.hpp"
-#include "generator/renderer.hpp"
+#include "generator/render/renderer.hpp"
+#include "generator/score/features/score_operands.hpp"
 
 namespace attune::testing {
 namespace {

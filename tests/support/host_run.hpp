@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "generator/cpu_toolchain.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
 #include "generator/kernel_template.hpp"
 #include "tests/support/guarded_buffer.hpp"
 #include "tuner/fuzz/attention_case.hpp"

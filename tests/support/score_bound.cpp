@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/core/score/compute.hpp"
+#include "generator/score/language/compute.hpp"
 
 namespace attune::score {
 namespace {

@@ -3,7 +3,7 @@
 // far rounding can lead from it. Used to judge kernels' results.
 #pragma once
 
-#include "generator/core/score/evaluate.hpp"
+#include "generator/score/language/evaluate.hpp"
 
 namespace attune::score {
 

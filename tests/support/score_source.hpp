@@ -9,9 +9,9 @@
 #include <sstream>
 #include <string>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score/source_text.hpp"
-#include "generator/source_bundle.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/source_bundle.hpp"
+#include "generator/score/print/source_text.hpp"
 
 namespace attune::score {
 

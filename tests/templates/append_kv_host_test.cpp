@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 
 #define __device__
 #define __global__

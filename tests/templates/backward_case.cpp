@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/core/error.hpp"
-#include "generator/core/narrow_float.hpp"
-#include "generator/core/visibility.hpp"
-#include "runtime/plan.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/plan.hpp"
 #include "tuner/fuzz/device_run.hpp"
 
 namespace attune::testing {

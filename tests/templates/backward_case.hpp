@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/device.hpp"
-#include "runtime/operands.hpp"
-#include "tuner/inputs.hpp"
+#include "runtime/engine/device.hpp"
+#include "runtime/operands/operands.hpp"
+#include "tuner/measure/inputs.hpp"
 
 namespace attune::testing {
 

@@ -2,16 +2,16 @@
 // backward_sm80 without a device: shared memory layout, search space and defaults, launch steps,
 // and NVRTC's report on a few defaults (skips aloud without NVRTC). backward_test.cpp checks
 // results.
-#include "generator/families/backward_sm80.hpp"
+#include "generator/families/backward/backward_sm80.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "generator/core/user_program.hpp"
-#include "generator/families/backward_sm80_cost.hpp"
-#include "generator/nvrtc_compiler.hpp"
-#include "generator/renderer.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/families/backward/backward_sm80_cost.hpp"
+#include "generator/render/renderer.hpp"
+#include "generator/score/language/user_program.hpp"
 
 namespace attune {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <tuple>
 
-#include "generator/core/error.hpp"
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
 #include "templates/shared/backward_band_layout.h"
 #include "tests/templates/backward_sm90_cases.hpp"
 

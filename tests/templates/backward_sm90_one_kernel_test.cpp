@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "generator/core/visibility.hpp"
-#include "generator/families/backward_sm90_cost.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/backward/backward_sm90_cost.hpp"
 #include "tests/templates/backward_sm90_cases.hpp"
 
 namespace attune {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "generator/core/visibility.hpp"
-#include "generator/families/backward_sm90_cost.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/backward/backward_sm90_cost.hpp"
 #include "templates/shared/backward_stored_layout.h"
 #include "tests/templates/backward_sm90_cases.hpp"
 

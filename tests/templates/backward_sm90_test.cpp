@@ -2,14 +2,14 @@
 // backward_sm90 without a device: which rows see a key, shared memory layout, search space and
 // defaults, launch steps, and NVRTC's report on a few defaults (skips aloud without NVRTC).
 // backward_test.cpp checks results.
-#include "generator/families/backward_sm90.hpp"
+#include "generator/families/backward/backward_sm90.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "generator/core/visibility.hpp"
-#include "generator/families/backward_sm90_cost.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/backward/backward_sm90_cost.hpp"
 #include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
 #include "tests/templates/backward_sm90_cases.hpp"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_sm80 without a device: checks NVRTC's output (skips aloud without NVRTC).
-#include "generator/families/decode_sm80.hpp"
+#include "generator/families/caches/decode_sm80.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
 
 namespace attune {
 namespace {

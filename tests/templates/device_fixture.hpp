@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/error.hpp"
-#include "runtime/open_device.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tuner/fuzz/judge.hpp"
 
 namespace attune::testing {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/kernel_template.hpp"
-#include "generator/nvrtc_compiler.hpp"
 
 namespace attune::testing {
 

@@ -2,7 +2,7 @@
 // Programs that hide keys, on every template and every available device: kernels with block maps
 // (templates/shared/block_map.h), and CPU kernels with ranges. Suites Cpu and Cuda are separate
 // CTest entries.
-#include "generator/core/user_program.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "tests/templates/numerics_fixture.hpp"
 
 namespace attune::testing {

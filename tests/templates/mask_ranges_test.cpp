@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mask programs over boxes of rows and keys (generator/core/score/range_text.hpp). For random
+// Mask programs over boxes of rows and keys (generator/score/print/range_text.hpp). For random
 // programs, the printed ranges must hold for every element of a box. For everyday masks, they must
 // decide the boxes.
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "generator/core/score/evaluate.hpp"
-#include "generator/core/score/parse.hpp"
-#include "generator/core/score/range_text.hpp"
-#include "generator/cpu_toolchain.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/score/language/evaluate.hpp"
+#include "generator/score/language/parse.hpp"
+#include "generator/score/print/range_text.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/support/score_source.hpp"
 #include "tuner/fuzz/random_program.hpp"

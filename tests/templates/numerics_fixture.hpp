@@ -14,10 +14,10 @@
 #include <iostream>
 #include <optional>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/templates/device_fixture.hpp"
 #include "tuner/fuzz/draw.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/measure/verify.hpp"
 
 namespace attune::testing {
 

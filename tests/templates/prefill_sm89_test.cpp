@@ -2,14 +2,14 @@
 // prefill_sm89 without a device: what it serves, its search space and defaults, its shared memory,
 // and the instructions that NVRTC makes of a few configs (skips aloud without NVRTC). Numerics
 // stand in numerics_test.
-#include "generator/families/prefill_sm89.hpp"
+#include "generator/families/prefill/prefill_sm89.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "generator/core/error.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/error.hpp"
 #include "templates/shared/prefill_sm80_layout.h"
 
 namespace attune {

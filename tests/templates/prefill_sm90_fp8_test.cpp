@@ -3,9 +3,9 @@
 // kernels, and what NVRTC says of a few configs (skips aloud without NVRTC).
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
-#include "generator/families/prefill_sm90_fp8.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/families/prefill/prefill_sm90_fp8.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
 #include "tests/templates/hopper_cases.hpp"
 

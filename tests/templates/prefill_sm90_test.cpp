@@ -7,12 +7,12 @@
 
 #include <algorithm>
 
-#include "generator/core/error.hpp"
-#include "generator/core/user_program.hpp"
-#include "generator/families/prefill_sm90.hpp"
-#include "generator/families/prefill_sm90_cost.hpp"
-#include "generator/families/prefill_sm90_rules.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/families/prefill/prefill_sm90.hpp"
+#include "generator/families/prefill/prefill_sm90_cost.hpp"
+#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "templates/shared/prefill_sm90_splits.h"
 #include "tests/templates/hopper_cases.hpp"
 

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/narrow_float.hpp"
-#include "generator/renderer.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/plan.hpp"
-#include "tuner/inputs.hpp"
+#include "runtime/engine/plan.hpp"
+#include "tuner/measure/inputs.hpp"
 
 namespace attune::testing {
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "generator/core/error.hpp"
-#include "runtime/open_device.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/templates/quantise_case.hpp"
 #include "tuner/oracles/quantise.hpp"
 

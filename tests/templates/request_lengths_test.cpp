@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/user_program.hpp"
-#include "generator/nvrtc_compiler.hpp"
-#include "generator/renderer.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/render/renderer.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

@@ -11,12 +11,12 @@
 #include <random>
 #include <span>
 
-#include "generator/core/score/parse.hpp"
-#include "generator/core/score/text.hpp"
-#include "generator/cpu_toolchain.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/score/language/parse.hpp"
+#include "generator/score/language/text.hpp"
 #include "runtime/cuda/cuda_context.hpp"
-#include "runtime/open_device.hpp"
+#include "runtime/engine/open_device.hpp"
 #include "tests/support/score_bound.hpp"
 #include "tests/support/score_source.hpp"
 #include "tuner/fuzz/random_program.hpp"

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <random>
 
-#include "generator/core/user_program.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "tests/templates/device_fixture.hpp"
-#include "tuner/device_backend.hpp"
 #include "tuner/fuzz/device_run.hpp"
+#include "tuner/measure/device_backend.hpp"
 
 namespace attune::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "generator/core/user_program.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "tests/templates/device_fixture.hpp"
 
 namespace attune::testing {

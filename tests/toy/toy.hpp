@@ -4,7 +4,7 @@
 // a program it registers itself before main.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 #include "generator/kernel_template.hpp"
 
 namespace attune::toy {

@@ -2,7 +2,7 @@
 // The description of the toy op.
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/toy/toy.hpp"
 
 namespace attune::toy {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of the toy op: both outputs on the host, row by row.
-#include "runtime/operands.hpp"
+#include "runtime/operands/operands.hpp"
 #include "tests/toy/toy.hpp"
 #include "tuner/oracles/oracle.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attune/attune.h"
-#include "generator/cpu_toolchain.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // The lock of a device. One process holds it at a time, it is free when its holder is killed, and
 // waiting processes learn who holds it. It works for other users too, and never writes through a
 // file that somebody else left.
-#include "tuner/device_lock.hpp"
+#include "tuner/measure/device_lock.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "generator/core/log.hpp"
+#include "generator/core/system/log.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 #include "tests/support/wall_clock.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The final on a simulated device whose clock falls under sustained load. Its kernels lose
 // different amounts by load and by single launches. The time under load must decide.
-#include "tuner/final_race.hpp"
+#include "tuner/search/final_race.hpp"
 
 #include <gmock/gmock.h>
 

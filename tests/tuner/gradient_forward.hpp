@@ -11,10 +11,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "generator/core/score_operands.hpp"
-#include "generator/core/visibility.hpp"
-#include "tuner/kept_part.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/score/features/score_operands.hpp"
 #include "tuner/oracles/gradient_pairs.hpp"
+#include "tuner/oracles/kept_part.hpp"
 
 namespace attune::testing {
 

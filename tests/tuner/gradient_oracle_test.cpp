@@ -11,8 +11,8 @@
 #include <functional>
 #include <random>
 
-#include "generator/core/score/slope.hpp"
-#include "generator/core/user_program.hpp"
+#include "generator/score/analysis/slope.hpp"
+#include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/templates/numerics_fixture.hpp"
 #include "tests/tuner/gradient_forward.hpp"

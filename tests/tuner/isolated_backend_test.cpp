@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures in a child process that crashes, hangs and lies (misbehaving_worker.cpp). Each fault
 // must affect one kernel only.
-#include "tuner/isolated_backend.hpp"
+#include "tuner/measure/isolated_backend.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@
 #include <fstream>
 #include <thread>
 
-#include "generator/core/error.hpp"
-#include "generator/core/file_descriptor.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/file_descriptor.hpp"
 #include "tests/support/wall_clock.hpp"
-#include "tuner/child_process.hpp"
-#include "tuner/measure.hpp"
+#include "tuner/measure/child_process.hpp"
+#include "tuner/measure/measure.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of samples, and racing on a scripted backend.
-#include "tuner/measure.hpp"
+#include "tuner/measure/measure.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "generator/core/error.hpp"
-#include "tuner/measure_worker.hpp"
+#include "generator/core/system/error.hpp"
+#include "tuner/measure/measure_worker.hpp"
 
 namespace {
 

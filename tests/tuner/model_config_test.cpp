@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configs of known models give the right problems, and notes on features without kernels and on
 // unread fields (model_configs.json). Invalid configs are refused with advice.
-#include "tuner/model_config.hpp"
+#include "tuner/models/model_config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "generator/core/error.hpp"
-#include "tuner/model_table.hpp"
-#include "tuner/workload.hpp"
+#include "generator/core/system/error.hpp"
+#include "tuner/models/model_table.hpp"
+#include "tuner/models/workload.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds models by file, folder, folder of the Hugging Face cache, and name in that cache.
-#include "tuner/model_path.hpp"
+#include "tuner/models/model_path.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {

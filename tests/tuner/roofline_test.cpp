@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the least time of a problem with numbers from data sheets.
-#include "tuner/roofline.hpp"
+#include "tuner/measure/roofline.hpp"
 
 #include <gtest/gtest.h>
 
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/problem.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The candidates that the search proposes, and their order; and how the compile pool makes them.
-#include "tuner/search.hpp"
+#include "tuner/search/search.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "tests/support/thread_limit.hpp"
 #include "tests/tuner/simulated_device.hpp"
-#include "tuner/compile_pool.hpp"
+#include "tuner/search/compile_pool.hpp"
 
 namespace attune::testing {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards: valid values of --shard, variables of schedulers, and that each problem is assigned.
-#include "tuner/shard.hpp"
+#include "tuner/search/shard.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {

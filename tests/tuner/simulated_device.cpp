@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune::testing {
 namespace {

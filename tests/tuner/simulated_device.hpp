@@ -12,7 +12,7 @@
 #include <string>
 
 #include "generator/families/served.hpp"
-#include "tuner/tune_loop.hpp"
+#include "tuner/search/tune_loop.hpp"
 
 namespace attune::testing {
 

@@ -14,7 +14,7 @@
 
 #include "cache/store.hpp"
 #include "tests/tuner/simulated_device.hpp"
-#include "tuner/tune_loop.hpp"
+#include "tuner/search/tune_loop.hpp"
 
 namespace attune::testing {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that cannot be stored at first: they arrive, in order, once the fault has passed. If it does
 // not pass, a message says that they are missing.
-#include "tuner/store_writer.hpp"
+#include "tuner/search/store_writer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/sqlite.hpp"
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tests/cache/store_samples.hpp"
 #include "tests/support/thread_limit.hpp"
 #include "tests/support/wall_clock.hpp"

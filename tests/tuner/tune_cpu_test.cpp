@@ -8,17 +8,17 @@
 #include <filesystem>
 #include <set>
 
-#include "generator/core/error.hpp"
-#include "generator/core/narrow_float.hpp"
-#include "generator/cpu_toolchain.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/open_device.hpp"
-#include "tuner/device_backend.hpp"
-#include "tuner/isolated_backend.hpp"
-#include "tuner/live_tuner.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/open_device.hpp"
+#include "tuner/measure/device_backend.hpp"
+#include "tuner/measure/isolated_backend.hpp"
+#include "tuner/measure/verify.hpp"
 #include "tuner/oracles/attention_regions.hpp"
-#include "tuner/tune_loop.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/search/live_tuner.hpp"
+#include "tuner/search/tune_loop.hpp"
 
 namespace attune {
 namespace {

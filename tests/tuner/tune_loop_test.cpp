@@ -2,7 +2,7 @@
 // The tune loop on a simulated device. It must find the fastest kernel in spite of noise, bad
 // candidates must not affect others, and it must resume exactly. For budgets see
 // tune_budget_test.cpp.
-#include "tuner/tune_loop.hpp"
+#include "tuner/search/tune_loop.hpp"
 
 #include "cache/winner_rule.hpp"
 #include "tests/tuner/simulated_tune.hpp"

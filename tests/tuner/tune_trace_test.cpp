@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace of a tune, as a viewer reads it.
-#include "tuner/tune_trace.hpp"
+#include "tuner/search/tune_trace.hpp"
 
 #include <gtest/gtest.h>
 

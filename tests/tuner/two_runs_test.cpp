@@ -5,13 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/core/error.hpp"
-#include "generator/renderer.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/open_device.hpp"
-#include "runtime/operands.hpp"
-#include "tuner/device_backend.hpp"
-#include "tuner/two_runs.hpp"
+#include "runtime/engine/open_device.hpp"
+#include "runtime/operands/operands.hpp"
+#include "tuner/measure/device_backend.hpp"
+#include "tuner/measure/two_runs.hpp"
 
 namespace attune {
 namespace {

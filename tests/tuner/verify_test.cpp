@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle check: results of a correct low-precision kernel pass, small mistakes do not. A slice
 // of a problem has the same rows as the whole problem.
-#include "tuner/verify.hpp"
-#include "generator/core/visibility.hpp"
+#include "tuner/measure/verify.hpp"
+#include "generator/core/problem/visibility.hpp"
 #include "tuner/oracles/attention_regions.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <random>
 
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
 #include "tuner/fuzz/attention_case.hpp"
 #include "tuner/oracles/attention_regions.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each shipped model gives the problems of its model card. Malformed files are refused with a
 // helpful sentence.
-#include "tuner/workload.hpp"
+#include "tuner/models/workload.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 #include <set>
 
-#include "generator/core/error.hpp"
-#include "generator/core/kernel_spec.hpp"
-#include "tuner/training.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/system/error.hpp"
+#include "tuner/models/training.hpp"
 
 namespace attune {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/problem_fields.hpp"
+#include "generator/core/problem/problem_fields.hpp"
 
 namespace attune::cli {
 namespace {

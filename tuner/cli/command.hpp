@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tuner/cli/command_line.hpp"
 
 namespace attune::cli {

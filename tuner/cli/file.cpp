@@ -4,9 +4,9 @@
 
 #include <fmt/core.h>
 
-#include "generator/core/error.hpp"
-#include "generator/core/read_file.hpp"
-#include "generator/core/replace_file.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/read_file.hpp"
+#include "generator/core/system/replace_file.hpp"
 
 namespace attune::cli {
 namespace {

@@ -8,12 +8,12 @@
 #include <set>
 #include <utility>
 
-#include "generator/core/error.hpp"
-#include "generator/core/kernel_spec.hpp"
-#include "generator/cpu_toolchain.hpp"
-#include "generator/nvrtc_compiler.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/system/error.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/workload_output.hpp"
+#include "tuner/cli/output/workload_output.hpp"
 
 namespace attune::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/compiler.hpp"
+#include "generator/compile/compiler.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune::cli {

@@ -10,10 +10,10 @@
 
 #include "cache/store_stack.hpp"
 #include "cache/winner_rule.hpp"
-#include "generator/core/error.hpp"
-#include "runtime/open_device.hpp"
-#include "runtime/options.hpp"
-#include "tuner/cli/output.hpp"
+#include "generator/core/system/error.hpp"
+#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/options.hpp"
+#include "tuner/cli/output/output.hpp"
 
 namespace attune::cli {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device.hpp"
-#include "runtime/engine_options.hpp"
+#include "runtime/engine/device.hpp"
+#include "runtime/engine/engine_options.hpp"
 #include "tuner/cli/command_line.hpp"
-#include "tuner/device_lock.hpp"
+#include "tuner/measure/device_lock.hpp"
 
 namespace attune::cli {
 

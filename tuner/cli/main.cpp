@@ -14,13 +14,13 @@
 #include <string_view>
 #include <vector>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-#include "runtime/options.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
+#include "runtime/engine/options.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/output.hpp"
+#include "tuner/cli/output/output.hpp"
 #include "tuner/cli/usage.hpp"
-#include "tuner/measure_worker.hpp"
+#include "tuner/measure/measure_worker.hpp"
 
 namespace {
 
@@ -114,7 +114,7 @@ extern "C" int attune_program(int argc, char** argv) {
   try {
     std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error, like a full disk
     start_log();
-    // The tuner's child process (tuner/isolated_backend.hpp); not for users.
+    // The tuner's child process (tuner/measure/isolated_backend.hpp); not for users.
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -6,9 +6,9 @@
 
 #include <filesystem>
 
-#include "generator/core/error.hpp"
-#include "generator/core/shell_word.hpp"
-#include "tuner/cli/output.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/shell_word.hpp"
+#include "tuner/cli/output/output.hpp"
 
 namespace attune::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/problem.hpp"
 #include "tuner/cli/command_line.hpp"
 
 namespace attune::cli {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune::cli {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns workload options into problems; for models and captures see tuner/workload.hpp.
+// Turns workload options into problems; for models and captures see tuner/models/workload.hpp.
 #include "tuner/cli/workload_options.hpp"
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
-#include "tuner/cli/output.hpp"
-#include "tuner/training.hpp"
+#include "tuner/cli/output/output.hpp"
+#include "tuner/models/training.hpp"
 
 namespace attune::cli {
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/arch.hpp"
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/arch.hpp"
+#include "generator/core/problem/problem.hpp"
 #include "tuner/cli/machine.hpp"
+#include "tuner/cli/output/workload_output.hpp"
 #include "tuner/cli/program_options.hpp"
-#include "tuner/cli/workload_output.hpp"
 
 namespace attune::cli {
 

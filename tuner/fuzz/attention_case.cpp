@@ -10,7 +10,7 @@
 #include <limits>
 #include <random>
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 
 namespace attune::testing {
 namespace {

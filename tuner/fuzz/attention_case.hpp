@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/problem.hpp"
-#include "generator/core/score/evaluate.hpp"
-#include "generator/core/score_operands.hpp"
+#include "generator/core/problem/problem.hpp"
+#include "generator/score/features/score_operands.hpp"
+#include "generator/score/language/evaluate.hpp"
 #include "tuner/fuzz/host_capture.hpp"
 #include "tuner/fuzz/host_operand.hpp"
 

@@ -6,10 +6,10 @@
 #include <functional>
 #include <limits>
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 #include "tuner/fuzz/attention_case.hpp"
 #include "tuner/fuzz/rounded_operands.hpp"
-#include "tuner/kept_part.hpp"
+#include "tuner/oracles/kept_part.hpp"
 
 namespace attune::testing {
 namespace {

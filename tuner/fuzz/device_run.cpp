@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 
-#include "generator/core/error.hpp"
-#include "generator/renderer.hpp"
-#include "runtime/plan.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/renderer.hpp"
+#include "runtime/engine/plan.hpp"
 
 namespace attune::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "generator/template_registry.hpp"
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {

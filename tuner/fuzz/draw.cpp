@@ -6,8 +6,8 @@
 #include <iterator>
 #include <optional>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 #include "tuner/fuzz/device_run.hpp"
 #include "tuner/fuzz/random_program.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "generator/template_registry.hpp"
-#include "runtime/device.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::testing {
 

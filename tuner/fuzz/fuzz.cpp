@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/log.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune::testing {
 namespace {

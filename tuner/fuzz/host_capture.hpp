@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "generator/core/score_feature.hpp"
-#include "generator/core/score_operands.hpp"
+#include "generator/score/features/score_feature.hpp"
+#include "generator/score/features/score_operands.hpp"
 
 namespace attune::testing {
 

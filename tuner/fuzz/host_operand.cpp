@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
-#include "generator/core/narrow_float.hpp"
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/core/problem/problem.hpp"
 
 namespace attune::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "generator/core/dtype.hpp"
+#include "generator/core/problem/dtype.hpp"
 #include "templates/shared/kernel_arguments.h"
 
 namespace attune::testing {

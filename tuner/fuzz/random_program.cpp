@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 
 namespace attune::score {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/score/program.hpp"
+#include "generator/score/language/program.hpp"
 
 namespace attune::score {
 

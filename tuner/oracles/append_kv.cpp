@@ -10,11 +10,11 @@
 #include <map>
 #include <random>
 
-#include "generator/core/narrow_float.hpp"
 #include "generator/core/ops/append_kv.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 #include "templates/shared/quantise_layout.h"
-#include "tuner/device_memory.hpp"
+#include "tuner/measure/device_memory.hpp"
 
 namespace attune {
 namespace {

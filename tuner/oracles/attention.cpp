@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score_feature.hpp"
-#include "runtime/operands.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
+#include "runtime/operands/operands.hpp"
 #include "tuner/oracles/attention_regions.hpp"
 #include "tuner/oracles/standard_attention.hpp"
 

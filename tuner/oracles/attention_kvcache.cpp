@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "runtime/plan.hpp"
+#include "runtime/engine/plan.hpp"
 #include "tuner/oracles/host_scores.hpp"
 
 namespace attune {

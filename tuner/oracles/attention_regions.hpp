@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 
 namespace attune {
 

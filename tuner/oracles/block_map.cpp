@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "generator/core/score/evaluate.hpp"
-#include "generator/core/score_feature.hpp"
-#include "generator/core/score_operands.hpp"
+#include "generator/score/features/score_feature.hpp"
+#include "generator/score/features/score_operands.hpp"
+#include "generator/score/language/evaluate.hpp"
 #include "templates/shared/block_map.h"
 
 namespace attune {

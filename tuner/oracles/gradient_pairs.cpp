@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "generator/core/visibility.hpp"
-#include "tuner/kept_part.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "tuner/oracles/kept_part.hpp"
 
 namespace attune {
 namespace {

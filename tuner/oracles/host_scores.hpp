@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "generator/core/score/evaluate.hpp"
-#include "generator/core/score_operands.hpp"
-#include "runtime/device.hpp"
+#include "generator/score/features/score_operands.hpp"
+#include "generator/score/language/evaluate.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune {
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/core/system/error.hpp"
 #include "tuner/oracles/append_kv.hpp"
 #include "tuner/oracles/attention.hpp"
 #include "tuner/oracles/attention_backward.hpp"

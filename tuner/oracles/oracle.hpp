@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/arch.hpp"
-#include "generator/core/kernel_spec.hpp"
-#include "tuner/inputs.hpp"
-#include "tuner/verify.hpp"
+#include "generator/core/problem/arch.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
+#include "tuner/measure/inputs.hpp"
+#include "tuner/measure/verify.hpp"
 
 namespace attune {
 

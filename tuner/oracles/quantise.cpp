@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 
 namespace attune {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
+#include "generator/core/system/error.hpp"
 #include "tuner/oracles/oracle.hpp"
 
 namespace attune {

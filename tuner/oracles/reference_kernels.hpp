@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "tuner/backend.hpp"
-#include "tuner/tune_target.hpp"
+#include "tuner/measure/backend.hpp"
+#include "tuner/search/tune_target.hpp"
 
 namespace attune {
 

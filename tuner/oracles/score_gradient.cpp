@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
 #include "tuner/oracles/gradient_pairs.hpp"
 
 namespace attune {

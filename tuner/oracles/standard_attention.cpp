@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "generator/core/narrow_float.hpp"
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/narrow_float.hpp"
+#include "generator/core/problem/visibility.hpp"
 
 namespace attune {
 namespace {

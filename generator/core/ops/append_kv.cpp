@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 namespace {

@@ -7,7 +7,7 @@
 // of rows instead (templates/shared/append_args.h).
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score/slope.hpp"
-#include "generator/core/user_program.hpp"
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/analysis/slope.hpp"
+#include "generator/score/language/user_program.hpp"
 
 namespace attune {
 namespace {

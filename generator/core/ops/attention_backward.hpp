@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

@@ -7,7 +7,7 @@
 // newest token is the last key. Masks, windows and score features use that position.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

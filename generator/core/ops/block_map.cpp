@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 #include "templates/shared/block_map.h"
 
 namespace attune {

@@ -3,7 +3,7 @@
 // it (templates/shared/block_map.h). Calls with block_map=skips use the result.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

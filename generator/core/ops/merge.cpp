@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
 #include "generator/core/ops/one_shape.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 namespace {

@@ -3,7 +3,7 @@
 // does. The states are q with q_scale, and k with k_scale.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

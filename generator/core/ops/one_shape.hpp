@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
-#include "generator/core/problem.hpp"
+#include "generator/core/problem/problem.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
-#include "generator/core/visibility.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {

@@ -2,7 +2,7 @@
 // Op prefill: o = softmax(scale q k^T + mask) v, and optionally the log-sum-exp of each row.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/error.hpp"
 #include "generator/core/ops/one_shape.hpp"
+#include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {

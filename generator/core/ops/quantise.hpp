@@ -2,7 +2,7 @@
 // Op quantise: o = q in 8 bits, with a scale factor per block of rows.
 #pragma once
 
-#include "generator/core/op.hpp"
+#include "generator/core/problem/op.hpp"
 
 namespace attune {
 

@@ -22,7 +22,7 @@ ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
 /* Returns the program in its canonical form. The text lives as long as the process. */
 ATTUNE_API const char* attune_program_text(const attune_program* program);
 /* Returns the nodes of the program, one per line: operands before their users, the result last. A
- * line has numbers: operation and type (generator/core/score/program.hpp), index, bits, and the
+ * line has numbers: operation and type (generator/score/language/program.hpp), index, bits, and the
  * line numbers of the operands, from 0. The index is that of a capture or scalar in the program's
  * text. The text lives as long as the process. */
 ATTUNE_API const char* attune_program_nodes(const attune_program* program);

@@ -11,7 +11,7 @@ from collections import namedtuple
 from . import _tensors as tensors
 from ._library import library
 
-# The numbers are frozen in generator/core/score/program.hpp. operands: numbers of nodes.
+# The numbers are frozen in generator/score/language/program.hpp. operands: numbers of nodes.
 Node = namedtuple("Node", "operation type index bits operands")
 BOOL, INT, FLOAT = range(3)
 CONSTANT, NAME, SCALAR, LOAD, TO_FLOAT, TO_INT, NEGATE, ADD, SUBTRACT, MULTIPLY = range(10)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a score program while a Python function is traced. Each operation on one appends a declaration of the score
-language (generator/core/score/parse.hpp). The operations are in _functions.py; _closures.py calls the function."""
+language (generator/score/language/parse.hpp). The operations are in _functions.py; _closures.py calls the function."""
 import functools
 import os
 import sys

@@ -3,7 +3,7 @@
 // partly (shared/block_map.h). Values that depend only on a row are computed anew for each such
 // block, to save registers.
 //
-// The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) is
+// The near form of the program (mask_steps, score_step in generator/score/print/source_text.hpp) is
 // used if the lines of all captures reach past the block, with unit stride and even addresses.
 // Otherwise (rare) a loop collects one bit per element and keeps the addresses of one column. The
 // loop also runs if the near form needs an address per element: registers hold the accumulators,

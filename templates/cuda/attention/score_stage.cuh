@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The score stage of the sm_90 kernels: applies the score program between S = Q K^T and the
-// softmax. The program is generated (generator/core/score/); a kernel's text has it only if its
+// softmax. The program is generated (generator/score/); a kernel's text has it only if its
 // problem has one. Parts of the program that depend only on the head or the row run once per tile.
 // Positions and addresses are computed once per step. Parts that depend on a column run once for
 // both rows of a thread.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ordering of wgmma, the asynchronous matrix product of a warpgroup (PTX ISA 9.7.15.7, sm_90a), and
 // its shared-memory descriptors. The products themselves are generated
-// (generator/wgmma_emitter.hpp, "generated/wgmma.cuh").
+// (generator/render/wgmma_emitter.hpp, "generated/wgmma.cuh").
 #pragma once
 
 namespace attune {

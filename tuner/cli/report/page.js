@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the report from the JSON in #data (tuner/cli/report_data.cpp). Text from a store reaches the page through textContent and
+// Draws the report from the JSON in #data (tuner/cli/report/report_data.cpp). Text from a store reaches the page through textContent and
 // attributes that hold no code, never as markup.
 'use strict';
 const D = JSON.parse(document.getElementById('data').textContent);

@@ -2,7 +2,7 @@
 // Stands in for templates/cuda/ptx/convert.cuh where a device part is compiled for the host.
 #pragma once
 
-#include "generator/core/narrow_float.hpp"
+#include "generator/core/problem/narrow_float.hpp"
 
 namespace attune {
 

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation rules that all ops share; see problem.hpp. Rules for single ops are in ops/, parsing
+// is in problem_text.cpp.
+#include "generator/core/problem/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "generator/core/problem/op.hpp"
+#include "generator/core/problem/problem_fields.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kMinHeadDim = 16;
+constexpr int kHeadDimStep = 8;
+constexpr int kMaxHeads = 65536;
+constexpr double kMaxRows = 0x1p50;  // rows of 1 KB: strides, tiles and bytes stay within 64 bits
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void check_head_dim(const char* name, int value, int most, const char* where) {
+  if (value < kMinHeadDim || value > most || value % kHeadDimStep != 0)
+    refuse(fmt::format("{} is {}; must be a multiple of {} from {} to {}{}", name, value,
+                       kHeadDimStep, kMinHeadDim, most, where));
+}
+
+void check_head_dims(const Problem& p) {
+  const bool narrow = is_8_bit(p);
+  const char* where = narrow ? " with 8-bit operands" : "";
+  check_head_dim("head_dim_qk", p.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk, where);
+  check_head_dim("head_dim_v", p.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV, where);
+}
+
+void check_length(const char* name, int64_t value) {
+  if (value < 0 || value > kMaxLength)
+    refuse(fmt::format("{} is {}; must be 0 to {}", name, value, kMaxLength));
+}
+
+void check_rows(const Problem& p, const char* name, int64_t seqlen, int num_heads) {
+  if (static_cast<double>(p.batch) * static_cast<double>(seqlen) * num_heads > kMaxRows)
+    refuse(fmt::format(
+        "batch is {}, {} is {} and there are {} heads; their product must be at most 2^50", p.batch,
+        name, seqlen, num_heads));
+}
+
+void check_heads(const Problem& p) {
+  if (p.num_heads_q < 1 || p.num_heads_q > kMaxHeads)
+    refuse(fmt::format("num_heads_q is {}; must be 1 to {}", p.num_heads_q, kMaxHeads));
+  if (p.num_heads_kv < 1 || p.num_heads_kv > p.num_heads_q)
+    refuse(fmt::format("num_heads_kv is {}; must be 1 to num_heads_q ({})", p.num_heads_kv,
+                       p.num_heads_q));
+  if (p.num_heads_q % p.num_heads_kv != 0)
+    refuse(fmt::format(
+        "num_heads_q is {} and num_heads_kv is {}; num_heads_kv must divide num_heads_q",
+        p.num_heads_q, p.num_heads_kv));
+}
+
+constexpr int kScaleBlockStep = 16;
+constexpr int kMaxScaleBlock = 65536;
+
+void check_scale_block(const char* name, int value) {
+  if (value < 0 || value > kMaxScaleBlock || value % kScaleBlockStep != 0)
+    refuse(fmt::format("{} is {}; must be a multiple of {} up to {}, or 0 for one factor a head",
+                       name, value, kScaleBlockStep, kMaxScaleBlock));
+}
+
+void check_fp8_options(const Problem& p) {
+  check_scale_block("scale_block_q", p.fp8.scale_block_q);
+  check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
+  if (is_8_bit(p) && p.fp8.accuracy == Accuracy::kSplit)
+    refuse("accuracy is split; with 8-bit operands it must be accurate or fast");
+  Problem plain = p;
+  plain.fp8 = {};
+  if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
+  if (!is_8_bit(p) && p.fp8 != plain.fp8)
+    refuse(
+        fmt::format("options \"{}\" are for 8-bit operands, accuracy for fp32 too; dtype_q is {}",
+                    difference_text(p, plain), dtype_name(p.dtype_q)));
+}
+
+void check_no_cache(const Problem& p, const std::string& op) {
+  if (p.page_size != 0)
+    refuse(fmt::format("page_size is {}; op {} has no cache: must be 0", p.page_size, op));
+  if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: must be 0", op));
+  if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: must be 0", op));
+  if (p.num_pages != 0)
+    refuse(fmt::format("num_pages is {}; op {} has no cache: must be 0", p.num_pages, op));
+}
+
+void check_kv_factors(const Problem& p, const OpDescription& op) {
+  if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
+    refuse(
+        fmt::format("dtype_kv is int8; op {} has no cache, and only a cache may be int8", op.name));
+  if (p.kv_factors == KvFactors::kHeads) return;
+  if (!op.has_cache || !is_8_bit(p.dtype_kv))
+    refuse(
+        fmt::format("kv_factors is {} and dtype_kv is {} in op {}; must be heads: only 8-bit "
+                    "caches have other factors",
+                    kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
+  if (p.kv_factors == KvFactors::kMade && !op.appends)
+    refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads or keys", op.name));
+}
+
+void check_no_rotary(const Problem& p, const std::string& op) {
+  if (p.rotary != ScoreTensor::kNone)
+    refuse(fmt::format("rotary is {}; op {} rotates nothing: must be none",
+                       score_tensor_name(p.rotary), op));
+  if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
+    refuse(fmt::format(
+        "rotary_dim, rotary_interleaved or rotary_q is given; op {} rotates nothing: must be 0",
+        op));
+}
+
+}  // namespace
+
+float Problem::scale() const {
+  return softmax_scale ? *softmax_scale : 1.0F / std::sqrt(static_cast<float>(head_dim_qk));
+}
+
+void validate(const Problem& p) {
+  check_head_dims(p);
+  check_heads(p);
+  check_length("batch", p.batch);
+  check_length("seqlen_q", p.seqlen_q);
+  check_length("seqlen_kv", p.seqlen_kv);
+  check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
+  check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
+  const OpDescription& op = describe(p.op);
+  op.validate(p);
+  if (!op.has_gradients && p.gradients != Gradients::kAll)
+    refuse(fmt::format("gradients is {}; op {} has no gradients: must be qkv",
+                       gradients_text(p.gradients), op.name));
+  if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
+    refuse(fmt::format("score_gradient is {}; op {} has none: must be none",
+                       score_gradient_name(p.score_gradient), op.name));
+  if (!op.has_gradients && p.accumulate)
+    refuse(fmt::format("accumulate is 1; op {} has no gradients: must be 0", op.name));
+  if (!op.has_gradients && p.deterministic)
+    refuse(fmt::format(
+        "deterministic is 1; op {} has no gradients, and always gives the same bits: must be 0",
+        op.name));
+  if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
+    refuse(fmt::format("repeats is {} and score_gradient is none; repeats must be none",
+                       repeats_text(p.repeats)));
+  if (!is_of_load(p.score_gradient) && p.load != 0)
+    refuse(fmt::format("load is {} and score_gradient is {}; load must be 0", p.load,
+                       score_gradient_name(p.score_gradient)));
+  if (!op.has_cache) check_no_cache(p, op.name);
+  if (!op.appends) check_no_rotary(p, op.name);
+  check_kv_factors(p, op);
+  if (p.batch_invariant && (!op.has_cache || op.appends))
+    refuse(fmt::format("batch_invariant is 1; op {} does not take it: must be 0", op.name));
+  if (p.v_in_k && (!op.has_cache || op.appends))
+    refuse(fmt::format("v_in_k is 1; op {} does not take it: must be 0", op.name));
+  if (p.v_in_k && p.head_dim_v > p.head_dim_qk)
+    refuse(fmt::format("v_in_k is 1 and head_dim_v is {}; must be at most {}, the head_dim_qk",
+                       p.head_dim_v, p.head_dim_qk));
+  check_fp8_options(p);
+  if (!(p.dropout >= 0 && p.dropout < 1))
+    refuse(fmt::format("dropout is {}; must be at least 0, below 1", p.dropout));
+  if (p.dropout > 0 && !op.has_dropout)
+    refuse(fmt::format("dropout is {}; op {} has no dropout: must be 0", p.dropout, op.name));
+  for (const ScoreFeature* feature : score_features())
+    if (feature->validate != nullptr) feature->validate(p);
+  if (p.window_left > kMaxLength)
+    refuse(fmt::format("window_left is {}; must be 0 to {}, or negative for an open side",
+                       p.window_left, kMaxLength));
+  if (p.window_right > kMaxLength)
+    refuse(fmt::format("window_right is {}; must be 0 to {}, or negative for an open side",
+                       p.window_right, kMaxLength));
+  if (p.softmax_scale && (!std::isfinite(*p.softmax_scale) || *p.softmax_scale <= 0))
+    refuse(fmt::format("softmax_scale is {}; must be a finite number above 0", *p.softmax_scale));
+}
+
+namespace {
+constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
+constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
+constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
+                                                "sinks", "load", "load_diagonals"};
+constexpr std::string_view kKvFactors[] = {"heads", "keys", "made"};
+constexpr int kAllRepeats = 15;
+}  // namespace
+
+std::string_view score_tensor_name(ScoreTensor tensor) {
+  return kScoreTensors[static_cast<size_t>(tensor)];
+}
+
+ScoreTensor parse_score_tensor(std::string_view text) {
+  for (size_t i = 0; i < std::size(kScoreTensors); ++i)
+    if (text == kScoreTensors[i]) return static_cast<ScoreTensor>(i);
+  refuse(fmt::format("\"{}\" is not the type of a bias; must be none, fp32, bf16 or fp16", text));
+}
+
+std::string_view block_map_use_name(BlockMapUse use) {
+  return kBlockMapUses[static_cast<size_t>(use)];
+}
+
+BlockMapUse parse_block_map_use(std::string_view text) {
+  for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
+    if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
+  refuse(fmt::format("block_map is \"{}\"; must be none, skips or hides", text));
+}
+
+std::string_view kv_factors_name(KvFactors factors) {
+  return kKvFactors[static_cast<size_t>(factors)];
+}
+
+KvFactors parse_kv_factors(std::string_view text) {
+  for (size_t i = 0; i < std::size(kKvFactors); ++i)
+    if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
+  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys or made", text));
+}
+
+std::string gradients_text(Gradients asked) {
+  std::string text;
+  if (asks(asked, Gradients::kQ)) text += 'q';
+  if (asks(asked, Gradients::kK)) text += 'k';
+  if (asks(asked, Gradients::kV)) text += 'v';
+  return text;
+}
+
+Gradients parse_gradients(std::string_view text) {
+  for (int bits = 0; bits < 7; ++bits)
+    if (text == gradients_text(static_cast<Gradients>(bits))) return static_cast<Gradients>(bits);
+  refuse(fmt::format("gradients is \"{}\"; must be q, k, v, qk, qv, kv or qkv", text));
+}
+
+std::string_view score_gradient_name(ScoreGradient gradient) {
+  return kScoreGradients[static_cast<size_t>(gradient)];
+}
+
+ScoreGradient parse_score_gradient(std::string_view text) {
+  for (size_t i = 0; i < std::size(kScoreGradients); ++i)
+    if (text == kScoreGradients[i]) return static_cast<ScoreGradient>(i);
+  refuse(
+      fmt::format("score_gradient is \"{}\"; must be none, bias, relative_bias, alibi, sinks, load "
+                  "or load_diagonals",
+                  text));
+}
+
+std::string repeats_text(Repeats all) {
+  std::string text;
+  if (repeats(all, Repeats::kBatch)) text += 'b';
+  if (repeats(all, Repeats::kHeads)) text += 'h';
+  if (repeats(all, Repeats::kRows)) text += 'q';
+  if (repeats(all, Repeats::kKeys)) text += 'k';
+  return text.empty() ? "none" : text;
+}
+
+Repeats parse_repeats(std::string_view text) {
+  for (int bits = 0; bits <= kAllRepeats; ++bits)
+    if (text == repeats_text(static_cast<Repeats>(bits))) return static_cast<Repeats>(bits);
+  refuse(
+      fmt::format("repeats is \"{}\"; must be none, or letters of bhqk in this order: "
+                  "batch, heads, rows of q, keys",
+                  text));
+}
+
+bool is_8_bit(const SpecFields& p) {
+  return is_8_bit(p.dtype_q) || is_8_bit(p.dtype_kv) || is_8_bit(p.dtype_o);
+}
+
+int64_t padded_row(Dtype dtype, int64_t head_dim) {
+  // Rounds up with a mask of ones, since each launch calls this
+  const int64_t behind_first = 16 / dtype_bytes(dtype) - 1;
+  return (head_dim + behind_first) & ~behind_first;
+}
+
+}  // namespace attune

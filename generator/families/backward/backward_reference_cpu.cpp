@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// See backward_reference_cpu.hpp.
+#include "generator/families/backward/backward_reference_cpu.hpp"
+
+#include "generator/core/problem/op.hpp"
+#include "generator/families/cpu_arguments.hpp"
+#include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+class BackwardReferenceCpu final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "backward_reference_cpu"; }
+  bool is_reference() const override { return true; }
+  std::string_view source_path() const override { return "cpu/backward_reference.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/backward_reference_knobs.hpp"; }
+
+  const Served& serves() const override { return serves_every_gradient(); }
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config&) const override {
+    return constants_of_earlier_arguments(spec);
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    if (spec.score_gradient != ScoreGradient::kNone)
+      return {.steps = {{.entry = "attune_delta"}, {.entry = "attune_scores"}},
+              .main_step = 1,
+              .workspace = {{.name = "delta"}}};
+    return {.steps = {{.entry = "attune_delta"}, {}, {.entry = "attune_keys"}},
+            .main_step = 1,
+            .workspace = {{.name = "delta"}}};
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
+                    const DeviceFacts&) const override {
+    return {.steps = std::vector<StepSize>(spec.score_gradient != ScoreGradient::kNone ? 2 : 3),
+            .workspace = {{.columns = shape.seqlen_q,
+                           .rows = shape.num_heads_q,
+                           .heads = 1,
+                           .batch = shape.batch}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
+    return 20.0 * useful_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& backward_reference_cpu() {
+  static const BackwardReferenceCpu instance;
+  return instance;
+}
+
+}  // namespace attune

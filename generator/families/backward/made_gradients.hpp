@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says which gradients the kernels of a spec make.
+#pragma once
+
+#include "generator/core/problem/problem.hpp"
+
+namespace attune {
+
+inline bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
+inline bool makes_keys(const KernelSpec& spec) {
+  return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
+}
+
+}  // namespace attune

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// See append_kv_cuda.hpp; templates/cuda/append_kv.cu explains the knobs.
+#include "generator/families/caches/append_kv_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/core/ops/append_kv.hpp"
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/row_lanes.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kFewestLanes = 2;
+constexpr int64_t kMostSteps = 4;           // steps of eight columns, in a thread's registers
+constexpr int64_t kResidentThreads = 2048;  // the most per multiprocessor
+
+int widest_row(const KernelSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_v); }
+
+int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
+  return 2 * shape.num_heads_kv + (spec.rotary_q ? shape.num_heads_q : 0);
+}
+
+class AppendKvCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "append_kv_cuda"; }
+  std::string_view source_path() const override { return "cuda/append_kv.cu"; }
+  std::string_view knobs_path() const override { return "cuda/append_kv_knobs.cuh"; }
+  const Served& serves() const override { return serves_appending(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads per row"},
+                        {"threads", {256, 128, 512}, "threads per block"}},
+                       {lanes_hold_rows(widest_row(spec), kMostSteps, kFewestLanes)});
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {
+    const int threads = static_cast<int>(config.at("threads"));
+    return {.threads = threads, .max_registers = std::min(255, 65536 / threads)};
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config& config) const override {
+    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
+                                 ArgumentPart::kAppend},
+                       .threads = static_cast<unsigned>(config.at("threads"))}}};
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t rows = config.at("threads") / config.at("lanes");
+    const int64_t blocks = (shape.batch * shape.seqlen_q * heads_of(spec, shape) + rows - 1) / rows;
+    const int64_t resident = device.sm_count * (kResidentThreads / config.at("threads"));
+    return {.steps = {{.grid_x = grid_extent(std::min(blocks, resident))}}};
+  }
+
+  // Returns bytes moved, increased for idle lanes in the last step and for several steps per
+  // thread. Few rows take only the time of a launch, which is shorter with more threads.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts&) const override {
+    const double rows = static_cast<double>(shape.batch * shape.seqlen_q) *
+                        static_cast<double>(heads_of(spec, shape));
+    const int widest = widest_row(spec);
+    const int64_t lanes = config.at("lanes"), steps = steps_of_lanes(widest, lanes);
+    const double used = widest / static_cast<double>(8 * lanes * steps);
+    const double penalty =
+        0.05 * static_cast<double>(steps - 1) + 0.1 * (1 / used - 1) +
+        0.01 * std::abs(std::log2(static_cast<double>(config.at("threads")) / 256));
+    return rows * widest * (1 + penalty);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCuda)
+      return fmt::format("this template serves CUDA archs, not {}", arch.name());
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& append_kv_cuda() {
+  static const AppendKvCuda instance;
+  return instance;
+}
+
+}  // namespace attune

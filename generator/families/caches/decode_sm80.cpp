@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// See decode_sm80.hpp; templates/cuda/decode_sm80.cu explains the knobs.
+#include "generator/families/caches/decode_sm80.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/served.hpp"
+#include "generator/score/features/score_feature.hpp"
+#include "templates/shared/decode_chunks.h"
+#include "templates/shared/decode_layout.h"
+#include "templates/shared/decode_partition.h"
+#include "templates/shared/key_factors.h"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kMostRows = 64;
+constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
+constexpr int kBytesOfPanel = 128;  // a row of a TMA box
+constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
+// Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the walk
+// over pieces.
+constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
+// for 8-bit caches; for factors per key
+constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
+constexpr int kRegistersOfChunks = 20;   // addresses of 16 bytes each
+constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
+
+enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
+
+int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
+
+bool has_boxes(const Config& config) { return config.at("loads") >= kBoxes; }
+
+// Returns the warps that share a ring: with TMA boxes over heads, the heads of a gang have one
+// ring.
+int warps_of_ring(const Config& config) {
+  return config.at("loads") == kTogether ? as_int(config, "heads") : 1;
+}
+
+int slot_bytes(const KernelSpec& spec, const Config& config) {
+  const int keys = as_int(config, "keys"), loads = as_int(config, "loads");
+  const int element = dtype_bytes(spec.dtype_kv) * decode_lines_of_key(warps_of_ring(config));
+  return decode_tile_bytes(keys, spec.head_dim_qk * element, loads) +
+         decode_tile_bytes(keys, spec.head_dim_v * element, loads);
+}
+// Returns the bytes of a slot for each warp that shares the ring.
+int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
+  return slot_bytes(spec, config) / warps_of_ring(config);
+}
+// Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which
+// puts them into different banks.
+int bytes_of_tile(const KernelSpec& spec, const Config& config) {
+  if (!has_boxes(config)) return slot_bytes(spec, config);
+  return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
+         dtype_bytes(spec.dtype_kv);
+}
+
+bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
+
+int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
+// True if rows of K are whole lines of 128 bytes, and more than one.
+bool row_has_lines(const KernelSpec& spec) {
+  const int columns = columns_of_panel(spec);
+  return spec.head_dim_qk > columns && spec.head_dim_qk % columns == 0;
+}
+
+int shared_bytes(const KernelSpec& spec, const Config& config) {
+  const int warps = as_int(config, "warps"), stages = as_int(config, "stages");
+  const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
+  return decode_shared(warps, warps / warps_of_ring(config), stages, slot_bytes(spec, config),
+                       spec.head_dim_qk)
+             .bytes +
+         warps * stages * factors;
+}
+
+int register_limit(const Config& config) {
+  const int warps = as_int(config, "warps") * as_int(config, "min_blocks");
+  return std::min(kMostRegisters, kRegistersOfSm / (32 * warps) / 8 * 8);
+}
+
+int registers_needed(const KernelSpec& spec, const Config& config) {
+  const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
+  const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
+  const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
+                          (has_key_factors(spec) ? kRegistersOfFactors : 0);
+  const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
+                    (spec.packed_q || spec.packed_kv ? kRegistersOfPacking : 0);
+  return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
+                                      conversions + loads);
+}
+
+Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
+  return {"loads",
+          {"loads", "keys", "heads"},
+          [spec, sm = arch.compute_capability](const Config& config) -> std::optional<std::string> {
+            const int64_t loads = config.at("loads"), keys = config.at("keys");
+            const int64_t heads = config.at("heads");
+            if (loads != kChunks && sm < 90)
+              return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
+            if (loads == kTogether && has_key_factors(spec))
+              return fmt::format("loads is {}; factors per key belong to one head", loads);
+            if (loads == kTogether && (heads < 2 || keys % heads != 0))
+              return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
+            if (!has_boxes(config)) return std::nullopt;
+            const int columns = columns_of_panel(spec);
+            if (spec.head_dim_qk % columns != 0 || spec.head_dim_v % columns != 0)
+              return fmt::format("loads is {}; boxes have panels of {} columns", loads, columns);
+            if (loads == kBoxes && spec.page_size % keys != 0)
+              return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
+                                 spec.page_size, keys);
+            return std::nullopt;
+          }};
+}
+
+std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) {
+  constexpr int kReserved = 1024;  // reserved in each block
+  const int bytes = shared_bytes(spec, config);
+  const int64_t blocks = config.at("min_blocks");
+  if (bytes <= arch.shared_bytes_per_block &&
+      blocks * (bytes + kReserved) <= arch.shared_bytes_per_sm)
+    return std::nullopt;
+  return fmt::format("{} blocks of {} bytes of shared memory do not fit {}", blocks, bytes,
+                     arch.name());
+}
+
+Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
+  return {"shared memory",
+          {"warps", "keys", "stages", "min_blocks", "loads", "heads"},
+          [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
+}
+
+// Returns the only team size for a batch_invariant spec, since the number of warps that share a
+// piece affects bits. It is the largest for which a block has enough memory.
+int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
+  for (const int64_t team : {4, 2}) {
+    const Config least(
+        {{"warps", team}, {"keys", 16}, {"stages", 2}, {"min_blocks", 1}, {"loads", kChunks}});
+    if (!memory_lacks(spec, arch, least)) return team;
+  }
+  return 1;
+}
+
+// Allows waits only if a block has one range. Blocks start in order, so such a block only waits for
+// blocks before it.
+Constraint one_gang_waits() {
+  return {"waits",
+          {"warps", "team", "heads", "waits"},
+          [](const Config& config) -> std::optional<std::string> {
+            const int64_t gangs = config.at("warps") / (config.at("team") * config.at("heads"));
+            if (config.at("waits") == 0 || gangs == 1) return std::nullopt;
+            return fmt::format(
+                "waits is 1; must be 0 for a block of {} gangs, which has several ranges", gangs);
+          }};
+}
+
+Constraint teams_fill_blocks() {
+  return {
+      "team", {"warps", "team", "heads"}, [](const Config& config) -> std::optional<std::string> {
+        const int64_t warps = config.at("warps"), team = config.at("team");
+        const int64_t heads = config.at("heads");
+        if (warps % (team * heads) == 0) return std::nullopt;
+        return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
+                           team, heads, warps);
+      }};
+}
+
+Constraint registers_suffice(const KernelSpec& spec) {
+  return {"registers",
+          {"warps", "keys", "min_blocks", "loads"},
+          [spec](const Config& config) -> std::optional<std::string> {
+            const int needed = registers_needed(spec, config), limit = register_limit(config);
+            if (needed <= limit) return std::nullopt;
+            return fmt::format("a thread needs about {} registers; this many warps leave it {}",
+                               needed, limit);
+          }};
+}
+
+class DecodeSm80 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "decode_sm80"; }
+  std::string_view source_path() const override { return "cuda/decode_sm80.cu"; }
+  std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
+  const Served& serves() const override { return serves_caches(); }
+  bool applies_whole_programs() const override { return true; }
+  // The kernel reads keys again for each 16 rows. With batch_invariant another family takes all
+  // longer requests, because the choice must not depend on which family is faster.
+  Fit fit(const KernelSpec& spec, const Shape& shape) const override {
+    const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
+    if (spec.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
+    return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
+  }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    using Values = std::vector<int64_t>;
+    const bool own_bits = spec.batch_invariant;  // tiles and joins affect bits
+    const Values keys = own_bits ? Values{16} : Values{16, 32};
+    const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
+    return SearchSpace(
+        {{"loads",
+          {2, 3, 1, 0},
+          "0: cp.async, 1: a bulk copy per row, 2: TMA boxes of keys, 3: TMA boxes of heads"},
+         {"keys", keys, "keys per tile"},
+         {"warps", {8, 4, 12, 16, 2}, "warps per block"},
+         {"team", teams, "warps that share a piece"},
+         {"heads", {1, 2, 4, 8}, "teams that read the same keys, each for one head"},
+         {"stages", {2, 3, 4, 6}, "tiles in flight per warp"},
+         {"min_blocks", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
+         {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "minimum of tiles per team"},
+         {"charge", own_bits ? Values{4} : Values{4, 1, 8}, "overhead of a work item, in tiles"},
+         {"waits", own_bits ? Values{0} : Values{0, 1},
+          "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
+          "waits"}},
+        {loads_suit(spec, arch), teams_fill_blocks(), one_gang_waits(), registers_suffice(spec),
+         memory_suffices(spec, arch)});
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+    return {.threads = 32 * as_int(config, "warps"),
+            .shared_bytes = shared_bytes(spec, config),
+            .max_registers = register_limit(config),
+            .min_blocks_per_sm = as_int(config, "min_blocks")};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override {
+    std::vector<Constant> constants{
+        {"bool", "kIsScored", is_scored(spec) ? "true" : "false"},
+        {"bool", "kStartsEarly", arch.compute_capability >= 90 ? "true" : "false"}};
+    if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    StepStructure step{.parts = attention_parts(spec),
+                       .threads = 32u * static_cast<unsigned>(config.at("warps")),
+                       .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))};
+    step.parts.push_back(ArgumentPart::kCache);
+    step.early = true;  // with griddepcontrol, waits for the previous grid
+    const bool together = config.at("loads") == kTogether;
+    if (has_boxes(config))
+      for (const Operand operand : {Operand::kK, Operand::kV})
+        step.tensor_maps.push_back({.tensor = operand,
+                                    .box_columns = columns_of_panel(spec),
+                                    .box_rows = together ? 1 : as_int(config, "keys"),
+                                    .box_heads = warps_of_ring(config),
+                                    .fetches_around = false,
+                                    .of_pages = true});
+    return {.steps = {step},
+            .workspace = {{.name = "tickets", .zeroed = true},
+                          {.name = "parts", .zeroed = config.at("waits") != 0}}};
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t blocks = device.sm_count * config.at("min_blocks");
+    const int64_t teams = blocks * (config.at("warps") / config.at("team"));
+    const int64_t items = shape.batch * shape.num_heads_kv *
+                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t keys = config.at("keys");
+    const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
+    // The kernel counts positions along all tiles.
+    tile_count(items * (tiles + config.at("charge")));
+    int64_t slots = 2 * teams;
+    if (spec.batch_invariant) {
+      const int64_t heads = config.at("heads");
+      slots = items / shape.num_heads_kv * ((shape.num_heads_kv + heads - 1) / heads) * heads *
+              most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
+    }
+    return {.steps = {{.grid_x = grid_extent(blocks)}},
+            .workspace = {{.columns = items},
+                          {.columns = decode_part_floats(
+                               decode_part_rows(static_cast<int>(shape.seqlen_q), spec.gqa_ratio),
+                               spec.head_dim_v),
+                           .rows = slots}}};
+  }
+
+  // Returns microseconds of an H200, fitted to trials of bf16 and e4m3 caches of 1024 to 131072
+  // keys. The time is what the busiest multiprocessor reads, at a rate that depends on bytes in
+  // flight, or the longest chain of a warp's work. The ends of pieces and joins are added.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    const double heads = as_int(config, "heads"), team = as_int(config, "team");
+    const double warps = as_int(config, "warps"), stages = as_int(config, "stages");
+    const double blocks_of_sm = as_int(config, "min_blocks"), slot = bytes_of_tile(spec, config);
+    const Deal deal = spec.batch_invariant ? deal_of_chunks(config, spec, shape, device)
+                                           : deal_of(config, spec, shape, device);
+    const double blocks = static_cast<double>(device.sm_count) * blocks_of_sm;
+    const double gangs_of_sm =
+        deal.gangs > blocks ? std::ceil(deal.gangs / blocks) * blocks_of_sm
+                            : std::min(std::ceil(deal.gangs / device.sm_count), blocks_of_sm);
+    constexpr double kBytesOfSm = 35e3, kEnough = 101e3, kChain = 0.38, kLatency = 0.58;
+    const double under_way = gangs_of_sm * heads * team * stages * slot;
+    double rate = kBytesOfSm * std::min(1.0, std::pow(under_way / kEnough, 0.6)) *
+                  (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
+    if (config.at("loads") == kRows) rate *= 0.86;
+    const bool chunks = config.at("loads") == kChunks;
+    if (chunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
+    if (chunks && spec.page_size % 4 != 0) rate *= 1.014 - 0.014 * std::log2(std::max(2.0, heads));
+    if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
+    rate *= 1 - 0.01 * (blocks_of_sm - 1);
+    if (warps * blocks_of_sm > 8)
+      rate *= 0.97;  // few registers are left, and more warps gain nothing
+    if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
+    const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
+    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
+    const double chain = deal.tiles / team * step;
+    // Waiting saves time if all parts end at once.
+    const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;
+    const double joins = deal.parts > 1 ? meets + deal.parts / team / 3 : 0;
+    return std::max(stream, chain) + 0.2 * std::min(stream, chain) +
+           deal.pieces * (2.1 + 0.05 * team) + joins;
+  }
+
+ private:
+  // Working gangs; the most tiles and pieces of a gang; and parts per item.
+  struct Deal {
+    double gangs, tiles, pieces, parts;
+  };
+
+  static int64_t gangs_of(const Config& config, const DeviceFacts& device) {
+    return device.sm_count * config.at("min_blocks") *
+           (config.at("warps") / (config.at("team") * config.at("heads")));
+  }
+  // Returns the groups of items; a gang takes a group together.
+  static int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
+    const int64_t heads = config.at("heads");
+    return std::max<int64_t>(
+        1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
+               decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+  }
+  static int64_t tiles_of(const Config& config, const Shape& shape) {
+    return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
+  }
+
+  // Partitions requests of one length as shared/decode_partition.h does.
+  static Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
+                      const DeviceFacts& device) {
+    const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
+    const int64_t charge = config.at("charge"), least = config.at("min_tiles");
+    const int64_t longest = tiles_of(config, shape) + charge;
+    const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
+    if (groups <= gangs) {
+      const int64_t parts = std::max<int64_t>(1, std::min(gangs / groups, longest / least));
+      const int64_t alike = (longest + parts - 1) / parts;
+      const int64_t teams_of_sm =
+          config.at("min_blocks") * (config.at("warps") / config.at("team"));
+      if (alike <= share + decode_even_slack(static_cast<int>(teams_of_sm) *
+                                             slot_bytes_of_warp(spec, config)))
+        return {
+            static_cast<double>(groups * parts),
+            static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),
+            1, static_cast<double>(parts)};
+    }
+    const double of_item = static_cast<double>(share) / static_cast<double>(longest);
+    return {static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
+            static_cast<double>(share) *
+                (1 - static_cast<double>(charge) / static_cast<double>(longest)),
+            1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
+  }
+  // Partitions as shared/decode_chunks.h does.
+  static Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
+                             const DeviceFacts& device) {
+    const int tiles = static_cast<int>(tiles_of(config, shape));
+    const int least = kLeastChunkKeys / as_int(config, "keys");
+    const int parts = decode_chunks(tiles, least);
+    const auto gangs = static_cast<double>(gangs_of(config, device));
+    const double chunks = static_cast<double>(groups_of(config, spec, shape)) * parts;
+    const double pieces = std::ceil(chunks / gangs);
+    return {std::min(gangs, chunks), pieces * chunk_tiles(tiles, least), pieces,
+            static_cast<double>(parts)};
+  }
+
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 80)
+      return fmt::format("{} has no cp.async; this template serves sm_80 and later", arch.name());
+    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
+    const bool converts = spec.dtype_kv == Dtype::kE4m3 || spec.dtype_kv == Dtype::kE5m2;
+    if (converts && arch.compute_capability < 89)
+      return fmt::format("dtype_kv is {}; {} cannot convert it, sm_89 and later can",
+                         dtype_name(spec.dtype_kv), arch.name());
+    for (const auto& [field, value] :
+         {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
+      if (value % kStepOfHeadDims != 0 || value > kWidestHead)
+        return fmt::format("{} is {}; this template serves multiples of {} up to {}", field, value,
+                           kStepOfHeadDims, kWidestHead);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& decode_sm80() {
+  static const DecodeSm80 instance;
+  return instance;
+}
+
+}  // namespace attune

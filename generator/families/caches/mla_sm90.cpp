@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// See mla_sm90.hpp; templates/cuda/mla_sm90.cu explains the knobs.
+#include "generator/families/caches/mla_sm90.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/render/wgmma_emitter.hpp"
+#include "templates/shared/cache_layout.h"
+#include "templates/shared/mla_sm90_layout.h"
+
+namespace attune {
+namespace {
+
+enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/attention/cache_stream.cuh
+
+constexpr int kLeastHeadDimV = 384, kStepOfV = 128, kLeastBoxRows = 8;
+
+const Served& serves_latent_caches() {
+  static const Served served{
+      Op::kAttentionKvCache,
+      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k"}};
+  return served;
+}
+
+int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
+
+// True if keys are the rows of products (cuda/attention/mla_keys_first.cuh).
+bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
+
+int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
+
+MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
+  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"));
+}
+
+// Returns products whose accumulators have the rows of Q as columns.
+std::vector<WgmmaProduct> products_of_keys(const MlaSm90Layout& layout, int rows) {
+  const int last_panels = layout.parts.panels_qk - (layout.slots_of_step - 1) * kMlaSlotPanels;
+  return {{.function = "mla_qk",
+           .a = WgmmaA::kShared,
+           .n = rows,
+           .k = kMlaSlotPanels * kPanelColumns,
+           .adds = true},
+          {.function = "mla_qk_last",
+           .a = WgmmaA::kShared,
+           .n = rows,
+           .k = last_panels * kPanelColumns,
+           .adds = true},
+          {.function = "mla_pv", .a = WgmmaA::kSharedColumns, .n = rows, .k = kMlaKeys}};
+}
+
+// Tiles of a call: rows of a request per tile and head, and groups of heads.
+struct Tiles {
+  int64_t rows, of_request, groups, batch;
+
+  int64_t count() const { return of_request * groups * batch; }
+};
+
+Tiles tiles_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
+  const int64_t pack = config.at("pack_heads");
+  const int64_t heads = std::min<int64_t>(pack, spec.gqa_ratio), rows = config.at("rows") / pack;
+  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.num_heads_q / heads, shape.batch};
+}
+
+class MlaSm90 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "mla_sm90"; }
+  std::string_view source_path() const override { return "cuda/mla_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/mla_sm90_knobs.cuh"; }
+  const Served& serves() const override { return serves_latent_caches(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    using Values = std::vector<int64_t>;
+    // With batch_invariant, each knob that affects bits has one value.
+    const bool own_bits = spec.batch_invariant;
+    const Values packs = sm90_pack_heads(spec);
+    const bool few_heads =
+        !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
+    return {
+        {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
+          "2: dynamic, whole tiles; 3: equal shares of all steps"},
+         {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
+          "rows per tile; below 64, keys are the rows of products"},
+         {"pack_heads", own_bits ? Values{packs.back()} : packs,
+          "heads of a group that share the rows of a tile"},
+         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
+         {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
+        {{"shares",
+          {"scheduler", "min_tiles", "charge"},
+          [](const Config& c) -> std::optional<std::string> {
+            if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
+              return std::nullopt;
+            return "min_tiles and charge are for scheduler 3; with scheduler 2 they must be 2 and "
+                   "1";
+          }},
+         {"few_rows",
+          {"rows", "pack_heads"},
+          [spec](const Config& c) -> std::optional<std::string> {
+            if (!has_keys_first(c) ||
+                (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
+              return std::nullopt;
+            return "tiles of fewer than 64 rows hold all heads of a group";
+          }}}};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+    const int consumers = consumers_of(config);
+    return {.threads = (consumers + 1) * kWarpgroupThreads,
+            .shared_bytes = layout_of(spec, config).bytes,
+            .max_registers = prefill_sm90_registers(consumers, 1).launch,
+            .min_blocks_per_sm = 1};
+  }
+
+  // Returns the spec with the columns of V of one warpgroup, for which the kernel is compiled.
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
+    KernelSpec part = spec;
+    part.head_dim_v /= consumers_of(config);
+    return part;
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+                                        const Config&) const override {
+    return {{"bool", "kMla", "true"},
+            {"int", "kBlockM", std::to_string(kWarpgroupRows)},
+            {"int", "kBlockN", std::to_string(kMlaKeys)},
+            {"int", "kCtasPerSm", "1"},
+            {"int", "kStages", std::to_string(kMlaSlots)},
+            {"int", "kKvRing", "0"},
+            {"int", "kOverlap", "0"},
+            {"int", "kL2SectionMb", "0"},
+            {"int", "kOStaging", "0"},
+            {"int", "kRescaleThreshold", "8"},
+            {"int", "kKvSplits", "1"}};
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config& config) const override {
+    if (has_keys_first(config))
+      return {{"generated/wgmma.cuh",
+               emit_wgmma_products(spec.dtype_q, products_of_keys(layout_of(spec, config),
+                                                                  as_int(config, "rows")))}};
+    return {{"generated/wgmma.cuh",
+             emit_wgmma_products(
+                 spec.dtype_q,
+                 {{"mla_qk", WgmmaA::kShared, kMlaKeys, spec.head_dim_qk, kMlaKeys},
+                  {"mla_own_pv", WgmmaA::kRegisters, spec.head_dim_v / kMlaHalves, kMlaKeys},
+                  {"mla_other_pv", WgmmaA::kSharedRows, spec.head_dim_v / kMlaHalves, kMlaKeys}})}};
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    LaunchStructure all;
+    StepStructure& step = all.steps[0];
+    step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
+    step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
+    step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
+    step.early = true;  // waits for the previous grid before it reads lengths
+    const int box_rows = spec.page_size > 0 ? std::gcd(spec.page_size, kMlaKeys) : kMlaKeys;
+    step.tensor_maps.push_back({.tensor = Operand::kK,
+                                .box_columns = kPanelColumns,
+                                .box_rows = box_rows,
+                                .fetches_around = false,
+                                .of_pages = true});
+    if (config.at("scheduler") == kDrawn)
+      all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
+    else
+      all.workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}};
+    return all;
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t count = tiles_of(config, spec, shape).count();
+    const int64_t steps = (shape.seqlen_kv + kMlaKeys - 1) / kMlaKeys;
+    // The kernel counts steps along all tiles, and tickets, in an int.
+    tile_count(count * std::max<int64_t>(steps + config.at("charge"), kMlaHalves));
+    LaunchSizes sizes{.steps = {{.grid_x = grid_extent(device.sm_count)}}};
+    if (config.at("scheduler") == kDrawn) {
+      sizes.workspace = {{.columns = 1}};
+    } else {
+      const int consumers = consumers_of(config);
+      sizes.workspace = {
+          {.columns = count * consumers + cache_group_tickets(device.sm_count, consumers)},
+          {.columns = cache_part_floats(as_int(config, "rows"), spec.head_dim_v / consumers),
+           .rows = consumers,
+           .heads = 2 * device.sm_count}};
+    }
+    return sizes;
+  }
+
+  // Returns approximate clocks of the block with the most work. The products of a step are bound by
+  // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
+  // of the shorter. If keys come first, half as many threads join parts.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;
+    const Tiles tiles = tiles_of(config, spec, shape);
+    const bool keys_first = has_keys_first(config);
+    const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 650 : 400;
+    const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
+                                       : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
+    // Readers of a key
+    const double readers = static_cast<double>(tiles.of_request * tiles.groups);
+    const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
+    const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
+    const double step = std::pow(std::pow(products, kHides) + std::pow(memory, kHides), 1 / kHides);
+    const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / kMlaKeys);
+    const auto count = static_cast<double>(std::max<int64_t>(1, tiles.count()));
+    const auto blocks = static_cast<double>(device.sm_count);
+    if (config.at("scheduler") == kDrawn)
+      return std::ceil(count / blocks) * (steps * step + of_tile);
+    const double charge = as_int(config, "charge"), least = as_int(config, "min_tiles");
+    const double share = std::max(least, std::ceil(count * (steps + charge) / blocks));
+    const double pieces = 1 + share / (steps + charge);
+    const bool cut = share < steps || count > blocks;
+    const int parts = static_cast<int>(std::ceil(steps / share)) + 1,
+              group = cache_join_group(parts);
+    const double joined = group == parts ? parts : 2.0 * group;
+    const double join = cut ? kJoin + joined * of_part : 0;
+    return share * step + pieces * of_tile + join + 10 * charge + least;
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (!spec.v_in_k)
+      return "v_in_k is 0; this template serves values that are the first columns of keys";
+    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
+    if (spec.dtype_kv != spec.dtype_q)
+      return fmt::format("dtype_kv is {}; this template serves caches of the dtype of q: {}",
+                         dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
+    if (spec.head_dim_qk % kPanelColumns != 0)
+      return fmt::format("head_dim_qk is {}; this template serves multiples of {}",
+                         spec.head_dim_qk, kPanelColumns);
+    if (spec.head_dim_v < kLeastHeadDimV || spec.head_dim_v % kStepOfV != 0)
+      return fmt::format("head_dim_v is {}; this template serves multiples of {} from {}",
+                         spec.head_dim_v, kStepOfV, kLeastHeadDimV);
+    if (spec.page_size % kLeastBoxRows != 0)
+      return fmt::format("page_size is {}; this template serves multiples of {} keys",
+                         spec.page_size, kLeastBoxRows);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& mla_sm90() {
+  static const MlaSm90 instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// See prefill_cpu.hpp; templates/cpu/prefill_cpu.cpp explains the knobs.
+#include "generator/families/prefill/prefill_cpu.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/any_dtype.hpp"
+#include "generator/families/cpu_arguments.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kCounterBytes = 128;
+constexpr int kMaxPanels = 8;
+constexpr int kFewPanels = 4;  // for defaults with wide panels or large head dims
+constexpr int64_t kDefaultRows = 128;
+// latency times throughput of fused multiply-adds is 8 to 10 on today's cores
+constexpr int kMinAccumulators = 12;
+
+// Returns the number of vector registers: AVX-512 and Arm have 32, older x86 has 16.
+int vector_registers(const Arch& arch) {
+  return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
+}
+
+int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
+
+// True if blocks must be widened before use: all types but fp32.
+bool must_pack(const KernelSpec& spec) { return spec.dtype_kv != Dtype::kFp32; }
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+// Returns at least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): no vectors are
+// wider than 64 bytes.
+int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
+  constexpr int64_t kVectorBytes = 64;
+  const int64_t head_dims = spec.head_dim_qk + spec.head_dim_v;
+  const int64_t block_n = config.at("block_n");
+  const int64_t per_row = 4 * (head_dims + 2);  // queries, output, softmax state
+  const int64_t scores = block_n * config.at("vectors") * kVectorBytes;
+  const int64_t kv = config.at("pack_kv") != 0 ? 4 * block_n * head_dims : 2 * kVectorBytes;
+  return round_up(config.at("block_m") * per_row + scores + kv + kVectorBytes, 4096);
+}
+
+Constraint tile_fits(const Arch& arch) {
+  return {"register tile",
+          {"rows", "vectors"},
+          [registers = vector_registers(arch)](const Config& config) -> std::optional<std::string> {
+            const int64_t rows = config.at("rows");
+            const int64_t vectors = config.at("vectors");
+            if (rows * vectors < kMinAccumulators)
+              return fmt::format(
+                  "rows {} x vectors {} gives fewer than {} sums, too few to hide the latency of a "
+                  "multiply-add",
+                  rows, vectors, kMinAccumulators);
+            if (rows * vectors + vectors + 1 > registers)
+              return fmt::format("rows {} x vectors {} needs {} vector registers; the CPU has {}",
+                                 rows, vectors, rows * vectors + vectors + 1, registers);
+            if (rows > 8 && vectors > 1)
+              return fmt::format("rows {} is for tiles of one vector; must be 4, 6 or 8", rows);
+            return std::nullopt;
+          }};
+}
+
+Constraint whole_panels(const Arch& arch) {
+  return {"panels",
+          {"block_m", "vectors"},
+          [lanes = lanes_of(arch)](const Config& config) -> std::optional<std::string> {
+            const int64_t panel = config.at("vectors") * lanes;
+            const int64_t block_m = config.at("block_m");
+            const int64_t panels = block_m / panel;
+            if (block_m % panel == 0 && panels <= kMaxPanels && (panels & (panels - 1)) == 0)
+              return std::nullopt;
+            return fmt::format(
+                "block_m is {}; must be 1, 2, 4 or 8 panels of vectors x {} lanes = {} rows",
+                block_m, lanes, panel);
+          }};
+}
+
+// Returns the average number of keys that a row sees, from at most 64 rows.
+double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
+  const int64_t samples = std::clamp<int64_t>(shape.seqlen_q, 1, 64);
+  double sum = 0;
+  for (int64_t i = 0; i < samples; ++i) {
+    const KeyInterval<int64_t> keys =
+        visible_keys(spec, shape, (2 * i + 1) * shape.seqlen_q / (2 * samples));
+    sum += static_cast<double>(std::max<int64_t>(0, keys.last - keys.first + 1));
+  }
+  return sum / static_cast<double>(samples);
+}
+
+class PrefillCpu final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "prefill_cpu"; }
+  std::string_view source_path() const override { return "cpu/prefill_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
+
+  bool scores_in_panels() const override { return true; }
+  const Served& serves() const override { return serves_everything(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    const int64_t lanes = lanes_of(arch);
+    std::vector<int64_t> block_m;
+    for (const int64_t vectors : {1, 2, 4, 8, 16}) block_m.push_back(vectors * lanes);
+    const std::vector<int64_t> pack_kv =
+        must_pack(spec) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
+    return SearchSpace(
+        {{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
+         {"block_n", {128, 256}, "keys between two updates of the softmax"},
+         {"rows", {4, 6, 8, 12}, "register tile: keys (or columns of V) at a time"},
+         {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
+         {"unroll", {1, 4}, "steps of the products' inner loops per iteration"},
+         {"pack_kv", pack_kv,
+          "1: copy blocks of K and V to contiguous fp32 first (always for K and V of 16 or 8 "
+          "bits)"},
+         {"schedule",
+          {0, 1},
+          "0: each thread has fixed tiles, 1: threads take tiles from a shared counter"}},
+        {tile_fits(arch), whole_panels(arch)});
+  }
+
+  // Returns the cheapest config. Tries one register tile per panel width.
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    const int64_t rows_of_two = vector_registers(arch) == 32 ? 8 : 6;
+    std::vector<Config> candidates = {config_for(spec, arch, shape, device, 12, 1),
+                                      config_for(spec, arch, shape, device, rows_of_two, 2)};
+    if (vector_registers(arch) == 32)
+      candidates.push_back(config_for(spec, arch, shape, device, 4, 4));
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
+    return *std::min_element(candidates.begin(), candidates.end(),
+                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+  }
+
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override {
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
+    constants.push_back(
+        {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
+    for (Constant& constant : constants_of_earlier_arguments(spec))
+      constants.push_back(std::move(constant));
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    LaunchStructure all;
+    all.steps[0].parts = attention_parts(spec);
+    all.workspace = {{.name = "counters", .zeroed = true, .alignment = kCounterBytes},
+                     {.name = "scratch", .alignment = kCounterBytes}};
+    return all;
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape&,
+                    const DeviceFacts& device) const override {
+    constexpr int64_t kWord = sizeof(float);
+    return {
+        .workspace = {{.columns = kCounterBytes / kWord},
+                      {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
+  }
+
+  // Returns cycles of the busiest thread: multiply-adds including idle lanes, loads, packing, the
+  // softmax, and the rounding of tiles to threads. 0.13 was fitted to times on a Zen 4 core.
+  double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    const double lanes = lanes_of(arch);
+    const double rows = static_cast<double>(config.at("rows"));
+    const double vectors = static_cast<double>(config.at("vectors"));
+    const double block_m = static_cast<double>(config.at("block_m"));
+    const double head_dims = spec.head_dim_qk + spec.head_dim_v;
+    const double list_rows = static_cast<double>(shape.seqlen_q) * spec.gqa_ratio;
+    const double panels = std::ceil(list_rows / (vectors * lanes)) /
+                          std::ceil(list_rows / block_m);  // in a tile, on average
+    const double keys = mean_visible_keys(spec, shape) +
+                        (spec.mask != Mask::kNone ? vectors * lanes / spec.gqa_ratio / 2 : 0);
+
+    // Multiply-adds per key and column, and a share of the loads (rows + vectors per tile step).
+    const double step =
+        (vectors + 0.13 * (1 + vectors / rows)) * (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
+    const double per_key =
+        head_dims * step + 12 * vectors +
+        3 * spec.head_dim_v * vectors / static_cast<double>(config.at("block_n"));
+    const double packing = config.at("pack_kv") != 0 ? 3 * head_dims / lanes : 0;
+    const double tiles =
+        std::ceil(list_rows / block_m) * static_cast<double>(shape.batch) * shape.num_heads_kv;
+    const double rounds = config.at("schedule") != 0 && spec.mask != Mask::kNone
+                              ? tiles / device.sm_count + 0.5
+                              : std::ceil(tiles / device.sm_count);
+    return rounds * (keys * (panels * per_key + packing) + panels * vectors * head_dims * 2);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
+
+  // Returns a config with as many panels per tile as 128 rows hold, since they share a packed
+  // block. But it keeps at least 64 tiles, and two per thread, so that threads are about evenly
+  // busy.
+  static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                           const DeviceFacts& device, int64_t rows, int64_t vectors) {
+    const int64_t panel = vectors * lanes_of(arch);
+    const int64_t all_rows = shape.batch * shape.num_heads_kv * shape.seqlen_q * spec.gqa_ratio;
+    const int64_t least_tiles = std::max<int64_t>(64, int64_t{2} * device.sm_count);
+    const int64_t rows_of_heads = spec.head_dim_qk + spec.head_dim_v > 256 ? 0 : kDefaultRows;
+    int64_t panels = std::clamp<int64_t>(rows_of_heads / panel, kFewPanels, kMaxPanels);
+    while (panels > 1 && all_rows / (panels * panel) < least_tiles) panels /= 2;
+    return Config({{"block_m", panels * panel},
+                   {"block_n", spec.head_dim_qk + spec.head_dim_v > 192 ? 128 : 256},
+                   {"rows", rows},
+                   {"vectors", vectors},
+                   {"unroll", 4},
+                   {"pack_kv", must_pack(spec) ? 1 : 0},
+                   {"schedule", 1}});
+  }
+};
+
+}  // namespace
+
+std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
+  if (arch.target != Target::kCpu)
+    return fmt::format("this template serves CPUs, not {}", arch.name());
+  if (auto reason = any_dtype_refusal(spec)) return reason;
+  for (const auto& [what, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}}) {
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; must be a multiple of 8 from 16 to {}", what, value, most);
+  }
+  for (const auto& [what, value] :
+       {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
+    if (value > kWidestWindow)
+      return fmt::format("{} is {}; must be 0 to {}, or -1 for an open side", what, value,
+                         kWidestWindow);
+  }
+  return std::nullopt;
+}
+
+const KernelTemplate& prefill_cpu() {
+  static const PrefillCpu instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reference_cpu.hpp.
+#include "generator/families/prefill/reference_cpu.hpp"
+
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/any_dtype.hpp"
+#include "generator/families/cpu_arguments.hpp"
+#include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+class ReferenceCpu final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "reference_cpu"; }
+  bool is_reference() const override { return true; }
+  std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
+
+  const Served& serves() const override { return serves_everything(); }
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config&) const override {
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    for (Constant& constant : constants_of_earlier_arguments(spec))
+      constants.push_back(std::move(constant));
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {.workspace = {{.name = "scores"}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    return {.workspace = {{.columns = shape.seqlen_kv, .rows = device.sm_count}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
+    return 20.0 * visible_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& reference_cpu() {
+  static const ReferenceCpu instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reference_cuda.hpp.
+#include "generator/families/prefill/reference_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/any_dtype.hpp"
+#include "generator/families/served.hpp"
+#include "generator/score/features/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kWarps = 4;  // query rows per block, one per warp
+
+class ReferenceCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "reference_cuda"; }
+  bool is_reference() const override { return true; }
+  std::string_view source_path() const override { return "cuda/reference.cu"; }
+  std::string_view knobs_path() const override { return "cuda/reference_knobs.cuh"; }
+
+  const Served& serves() const override { return serves_everything(); }
+
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 32 * kWarps};
+  }
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config&) const override {
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    constants.push_back({"int", "kWarps", std::to_string(kWarps)});
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales};
+    if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
+    if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
+    return {.steps = {{.parts = parts, .threads = 32 * kWarps}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts&) const override {
+    const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
+    return {.steps = {{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
+    return visible_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda)
+      return fmt::format("this template serves CUDA archs, not {}", arch.name());
+    if (auto reason = any_dtype_refusal(spec)) return reason;
+    for (const auto& [name, value, most] :
+         {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
+          std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}})
+      if (value < 1 || value > most)
+        return fmt::format("{} is {}; this template serves 1 to {}", name, value, most);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& reference_cuda() {
+  static const ReferenceCuda instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// See bias.hpp.
+#include "generator/score/features/bias.hpp"
+
+#include "generator/score/language/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.bias != ScoreTensor::kNone; }
+
+score::Program program(const SpecFields& spec) {
+  return score::parse(
+      "float b = bias[batch][head][q_idx][kv_idx];"
+      "return b <= -1e30 ? -INFINITY : score + b;",
+      score::Kind::kScore, {{{"bias", capture_type(spec.bias), 4}}, {}}, "bias");
+}
+
+std::vector<CaptureSpec> captures(const Problem& p) {
+  return {{"bias",
+           capture_type(p.bias),
+           {p.batch, p.num_heads_q, p.seqlen_q, p.seqlen_kv},
+           "[batch, num_heads_q, seqlen_q, seqlen_kv]",
+           sample_normal,
+           false,
+           {CallAxis::kNone, CallAxis::kNone, CallAxis::kRows, CallAxis::kKeys}}};
+}
+
+}  // namespace
+
+const ScoreFeature& bias_feature() {
+  static const ScoreFeature feature{"bias", ScoreStep::kBias, is_on, nullptr, program, captures};
+  return feature;
+}
+
+}  // namespace attune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// See chunk.hpp.
+#include "generator/score/features/chunk.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/system/error.hpp"
+#include "generator/score/language/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.chunk > 0; }
+
+void check(const Problem& problem) {
+  if (problem.chunk < 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("chunk is {}; must be a number of keys above 0, or 0 for none", problem.chunk));
+}
+
+score::Program program(const SpecFields& spec) {
+  return score::parse(
+      fmt::format("return floordiv(q_idx + {1}, {0}) == floordiv(kv_idx, {0});", spec.chunk,
+                  spec.mask == Mask::kCausalTopLeft ? "0" : "seqlen_kv - seqlen_q"),
+      score::Kind::kMask, {{}, {}}, "chunk");
+}
+
+}  // namespace
+
+const ScoreFeature& chunk_feature() {
+  static const ScoreFeature feature{"chunk", ScoreStep::kMask, is_on, check, program, nullptr};
+  return feature;
+}
+
+}  // namespace attune

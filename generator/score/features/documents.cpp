@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// See documents.hpp.
+#include "generator/score/features/documents.hpp"
+
+#include "generator/score/language/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.documents; }
+
+score::Program program(const SpecFields&) {
+  return score::parse(
+      "return documents_q[batch][q_idx] == documents_kv[batch][kv_idx];", score::Kind::kMask,
+      {{{"documents_q", CaptureType::kInt32, 2}, {"documents_kv", CaptureType::kInt32, 2}}, {}},
+      "documents");
+}
+
+std::vector<CaptureSpec> captures(const Problem& p) {
+  const auto sample = [](const std::vector<int64_t>& at, std::mt19937_64&) {
+    return sample_group(at[1] + 17 * at[0]);
+  };
+  return {{"documents_q",
+           CaptureType::kInt32,
+           {p.batch, p.seqlen_q},
+           "[batch, seqlen_q]",
+           sample,
+           false,
+           {CallAxis::kNone, CallAxis::kRows}},
+          {"documents_kv",
+           CaptureType::kInt32,
+           {p.batch, p.seqlen_kv},
+           "[batch, seqlen_kv]",
+           sample,
+           false,
+           {CallAxis::kNone, CallAxis::kKeys}}};
+}
+
+}  // namespace
+
+const ScoreFeature& documents_feature() {
+  static const ScoreFeature feature{"documents", ScoreStep::kMask, is_on,
+                                    nullptr,     program,          captures};
+  return feature;
+}
+
+}  // namespace attune

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// See prefix.hpp.
+#include "generator/score/features/prefix.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/system/error.hpp"
+#include "generator/score/language/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.prefix; }
+
+void check(const Problem& problem) {
+  if (problem.prefix && problem.mask != Mask::kNone)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("prefix is given and mask is {}; mask must be none, since prefix is "
+                            "causal itself and also shows keys that a causal mask hides",
+                            mask_name(problem.mask)));
+}
+
+score::Program program(const SpecFields&) {
+  return score::parse("return kv_idx <= q_idx + seqlen_kv - seqlen_q || kv_idx < prefix[batch];",
+                      score::Kind::kMask, {{{"prefix", CaptureType::kInt32, 1}}, {}}, "prefix");
+}
+
+std::vector<CaptureSpec> captures(const Problem& p) {
+  return {{"prefix",
+           CaptureType::kInt32,
+           {p.batch},
+           "[batch]",
+           [](const std::vector<int64_t>& at, std::mt19937_64& random) {
+             return static_cast<double>(random() % 200 + static_cast<uint64_t>(at[0]));
+           }}};
+}
+
+}  // namespace
+
+const ScoreFeature& prefix_feature() {
+  static const ScoreFeature feature{"prefix", ScoreStep::kMask, is_on, check, program, captures};
+  return feature;
+}
+
+}  // namespace attune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// See softcap.hpp.
+#include "generator/score/features/softcap.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "generator/core/system/error.hpp"
+#include "generator/score/language/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.softcap != 0; }
+
+void check(const Problem& problem) {
+  if (!std::isfinite(problem.softcap) || problem.softcap < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("softcap is {}; must be a finite number above 0, or 0 for none",
+                            problem.softcap));
+}
+
+score::Program program(const SpecFields& spec) {
+  return score::parse(fmt::format("return {0:#} * tanh(score / {0:#});", spec.softcap),
+                      score::Kind::kScore, {}, "softcap");
+}
+
+}  // namespace
+
+const ScoreFeature& softcap_feature() {
+  static const ScoreFeature feature{"softcap", ScoreStep::kSoftcap, is_on, check, program, nullptr};
+  return feature;
+}
+
+}  // namespace attune

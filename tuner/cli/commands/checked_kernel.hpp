@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks a kernel against the oracle on the backend's inputs, as the tuner checks candidates. Used
+// by `attune check`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tuner/measure/device_backend.hpp"
+#include "tuner/search/tune_target.hpp"
+
+namespace attune::cli {
+
+struct CheckedKernel {
+  Problem problem;
+  TuneCandidate candidate;
+  Prepared result;
+  std::string image_from;  // as in Plan; empty for candidates, which are compiled here
+};
+
+// Returns at most `count` legal configs of the family, in random order.
+std::vector<TuneCandidate> sampled_configs(const Family& family, const Problem& problem,
+                                           uint64_t seed, int count);
+
+// Makes the problem's inputs and oracle, then checks each candidate on them.
+void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Problem& problem,
+                      const std::vector<TuneCandidate>& candidates, uint64_t seed,
+                      std::vector<CheckedKernel>* rows);
+
+// Checks the kernel that a call would run here (`plan`), wherever its image comes from.
+void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& plan, uint64_t seed,
+                std::vector<CheckedKernel>* rows);
+
+// Returns the command that checks one kernel again. `options` follow "attune check", each after a
+// space.
+std::string check_command(const Device& device, const std::string& options,
+                          const KernelTemplate& kernel_template, const Config& config,
+                          const Problem& problem, uint64_t seed);
+
+// Returns a text such as "backward_cpu 3, backward_sm80 4".
+std::string counts_text(const std::map<std::string, int>& counts);
+
+// Returns 0, or the exit code of the failure: 3 if a result is wrong.
+int exit_code_of(const std::vector<CheckedKernel>& rows);
+
+}  // namespace attune::cli

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// CacheInputs: the lists of a cache (lengths, page tables, ...) with which calls of the op
+// attention_kvcache are measured and checked. Measured calls have requests as long as the problem
+// allows, and pages in random order. Checked calls mix requests: the longest, random lengths, empty
+// requests, a single key. They pack different numbers of rows. Page table entries that no key needs
+// are -1.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/core/problem/problem.hpp"
+#include "templates/shared/cache_args.h"
+#include "tuner/measure/device_memory.hpp"
+
+namespace attune {
+
+// Lists in host memory. An empty list reaches calls as a null pointer.
+struct CacheLists {
+  std::vector<int> kv_lengths, q_begins, page_table, slots, kv_begins;
+  int64_t page_table_stride = 0;
+};
+
+class CacheInputs {
+ public:
+  // Makes the lists. Does nothing for a problem without a cache.
+  void open(const Device& device, const Problem& problem, uint64_t seed);
+  // Returns nullptr for problems without a cache.
+  const CacheArgs* timed() const { return has_cache_ ? &timed_ : nullptr; }
+  const CacheArgs* checked() const { return has_cache_ ? &checked_ : nullptr; }
+  const CacheLists& checked_lists() const { return lists_; }
+
+ private:
+  CacheArgs on_device(const Device& device, const CacheLists& lists);
+  const int* copied(const Device& device, const std::vector<int>& list);
+
+  bool has_cache_ = false;
+  CacheLists lists_;
+  CacheArgs timed_{}, checked_{};
+  std::vector<DeviceMemory> memory_;
+};
+
+}  // namespace attune

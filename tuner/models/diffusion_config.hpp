@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention of diffusers' networks: UNets of Stable Diffusion, SD3 and FLUX. Their config.json
+// has a _class_name instead of a model_type.
+#pragma once
+
+#include "tuner/models/model_config.hpp"
+#include "tuner/models/model_fields.hpp"
+
+namespace attune {
+
+// Adds to model->layers and model->notes. Throws kInvalidArgument for an unknown class.
+void read_diffusion(const ModelFields& fields, ModelConfig* model);
+
+}  // namespace attune

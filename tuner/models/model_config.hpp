@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelConfig: the attention of one model, read from a Hugging Face config.json with the table of
+// known model types (model_table.hpp), or from the config.json of a diffusers network. It lists
+// features without kernels and fields that were not read, so that nothing is ignored silently.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generator/core/problem/problem.hpp"
+
+namespace attune {
+
+// The kind of lengths and batches that a layer has by default (workload.cpp).
+enum class Lengths { kDecoder, kEncoder, kImage, kAnyImage, kDiffusion };
+
+// One kind of attention layer: the Problem without lengths and batch.
+struct AttentionLayer {
+  std::string name;  // "text: causal, window 4096"
+  int layers = 0;    // number of such layers; 0: not stated
+  Lengths lengths = Lengths::kDecoder;
+  Problem problem;  // seqlen 0; biases have the type of dtype_o (follow_dtype)
+  // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0: the sequence's
+  // length.
+  int64_t fixed_seqlen_q = 0;
+  int64_t fixed_seqlen_kv = 0;
+  int64_t parts = 1;           // batch entries that one image or sequence is cut into
+  int64_t max_seqlen = 0;      // default lengths end here; 0: not stated
+  bool may_be_padded = false;  // batches have sequences of several lengths, and no causal mask
+  std::vector<std::string> not_supported;  // features of the layer that no kernel has yet
+  std::string refused;  // why this kind is not tuned (a head dim, say); empty if it is
+};
+
+struct ModelConfig {
+  std::string model_type;
+  std::vector<AttentionLayer> layers;  // each kind once
+  std::optional<Dtype> dtype;          // the config's torch_dtype
+  std::vector<std::string> notes;      // sentences
+};
+
+// Reads a config. `read_as` is a known model type that replaces the config's; empty: the config's
+// type counts. Throws kIo if the file cannot be read. Throws kInvalidArgument for malformed JSON
+// (with its line), for missing or bad values, and for an unknown type with attention fields that a
+// Llama does not have.
+ModelConfig read_model_config(const std::filesystem::path& path, const std::string& read_as = "");
+
+}  // namespace attune

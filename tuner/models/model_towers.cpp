@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads transformers; see model_towers.hpp.
+#include "tuner/models/model_towers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tuner/models/layer_pattern.hpp"
+#include "tuner/models/model_scores.hpp"
+
+namespace attune {
+
+const Names kHeadNames{"num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"};
+
+namespace {
+
+constexpr Names kHiddenNames{"hidden_size", "n_embd", "n_embed", "d_model", "dim"};
+constexpr Names kKvHeadNames{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads",
+                             "attn_config.kv_n_heads"};
+constexpr Names kHeadDimNames{"head_dim", "kv_channels", "d_kv"};
+constexpr Names kPositionNames{
+    "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
+    "model_max_length"};
+
+// Returns the number of KV heads. Falcon's configs state num_kv_heads even if multi_query makes it
+// 1.
+int kv_heads(const ModelFields& fields, int num_heads_q) {
+  fields.ignore(kKvHeadNames);
+  fields.ignore({"multi_query_group_num"});
+  if (fields.is_text({"attn_config.attn_type"}) &&
+      fields.text({"attn_config.attn_type"}) == "multiquery_attention")
+    return 1;
+  const bool counted = fields.flag({"new_decoder_architecture"}, false);
+  const bool multi_query = fields.flag({"multi_query"}, false);
+  if (multi_query && !counted) return 1;
+  if (fields.flag({"multi_query_attention"}, false))
+    return fields.integer({"multi_query_group_num"});
+  return fields.integer(kKvHeadNames, num_heads_q);
+}
+
+int head_dim(const ModelFields& fields, Names hidden_names, int num_heads_q) {
+  if (fields.has(kHeadDimNames)) return fields.integer(kHeadDimNames);
+  const int hidden = fields.integer(hidden_names);
+  if (hidden % num_heads_q != 0)
+    fields.refuse(hidden_names, fmt::format("a multiple of num_attention_heads ({})", num_heads_q));
+  return hidden / num_heads_q;
+}
+
+// Returns YaRN's factor for the scores of DeepSeek's models. YaRN rescales scores in addition to
+// the rotation.
+double yarn_factor(const ModelFields& fields) {
+  const double all_dim =
+      fields.number_or_zero({"rope_scaling.mscale_all_dim", "rope_parameters.mscale_all_dim"});
+  const double factor = fields.number_or_zero({"rope_scaling.factor", "rope_parameters.factor"});
+  if (all_dim == 0 || factor <= 1) return 1;
+  const double mscale = 0.1 * all_dim * std::log(factor) + 1;
+  return mscale * mscale;
+}
+
+void set_scale(const ModelFields& fields, Problem* problem) {
+  static constexpr Names kScale{"attention_multiplier", "attn_output_multiplier",
+                                "attn_config.softmax_scale"};
+  const double usual = 1 / std::sqrt(problem->head_dim_qk);
+  double scale = usual;
+  if (fields.has(kScale)) scale = fields.number(kScale);
+  if (fields.has({"query_pre_attn_scalar"}))
+    scale = 1 / std::sqrt(fields.number({"query_pre_attn_scalar"}));
+  if (fields.has({"kv_lora_rank"})) scale *= yarn_factor(fields);
+  if (std::fabs(scale - usual) > 1e-6) problem->softmax_scale = static_cast<float>(scale);
+}
+
+// Returns heads, head dims and scale of self-attention.
+Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
+                       Names hidden_names = kHiddenNames) {
+  Problem problem;
+  problem.num_heads_q = fields.integer(head_names);
+  if (fields.has({"kv_lora_rank"}) && fields.has({"qk_rope_head_dim"})) {
+    // For prefill, K and V are expanded from their latent form: each query head has its own.
+    problem.num_heads_kv = problem.num_heads_q;
+    problem.head_dim_qk =
+        fields.integer({"qk_nope_head_dim"}) + fields.integer({"qk_rope_head_dim"});
+    problem.head_dim_v = fields.integer({"v_head_dim"});
+    fields.ignore({"num_key_value_heads", "head_dim", "qk_head_dim", "q_lora_rank"});
+  } else {
+    problem.num_heads_kv = kv_heads(fields, problem.num_heads_q);
+    if (problem.num_heads_q % problem.num_heads_kv != 0)
+      fields.refuse(kKvHeadNames,
+                    fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
+    problem.head_dim_qk = problem.head_dim_v = head_dim(fields, hidden_names, problem.num_heads_q);
+  }
+  set_scale(fields, &problem);
+  return problem;
+}
+
+// Reads one transformer: adds kinds of layers that share its fields.
+class Tower {
+ public:
+  Tower(const ModelFields& fields, const ModelRow& row, const std::string& label,
+        ModelConfig* model)
+      : fields_(fields), row_(row), label_(label), model_(model) {}
+
+  void read() {
+    switch (row_.reading) {
+      case Reading::kDecoder:
+        return decoder();
+      case Reading::kEncoder:
+      case Reading::kFixedText:
+        return encoder();
+      case Reading::kImage:
+        return image();
+      case Reading::kAnyImage:
+      case Reading::kWindowedImage:
+        return any_image();
+      case Reading::kWindowStages:
+        return window_stages();
+      case Reading::kAudio:
+        return audio_encoder();
+      case Reading::kEncoderDecoder:
+      case Reading::kSpeech:
+        return encoder_decoder();
+      case Reading::kParts:
+      case Reading::kNotCovered:
+        note(fmt::format("{} is not supported yet; it is not tuned", row_.not_supported));
+    }
+  }
+
+ private:
+  std::string named(const std::string& name) const {
+    return label_.empty() ? name : fmt::format("{}: {}", label_, name);
+  }
+  void note(const std::string& sentence) {
+    model_->notes.push_back(fmt::format("{}: {}", fields_.file(), named(sentence)));
+  }
+  AttentionLayer& add(const std::string& name, int layers, Lengths lengths,
+                      const Problem& problem) {
+    AttentionLayer layer;
+    layer.name = named(name);
+    layer.layers = layers;
+    layer.lengths = lengths;
+    layer.problem = problem;
+    model_->layers.push_back(std::move(layer));
+    return model_->layers.back();
+  }
+
+  std::vector<std::string> scores_of(Problem* problem) {
+    const ModelScores scores = read_scores(fields_, row_, problem);
+    for (const std::string& assumption : scores.assumptions) note(assumption);
+    sees_images_ = scores.sees_images;
+    return scores.not_supported;
+  }
+
+  // Adds the layers from `first` on once more, for sequences with images. Their mask has a value
+  // for each row and key, which combines the causal mask, the window and the images.
+  void add_with_images(size_t first) {
+    for (size_t i = first, last = model_->layers.size(); i < last; ++i) {
+      AttentionLayer layer = model_->layers[i];
+      layer.name += ", with images";
+      layer.problem.mask = Mask::kNone;
+      layer.problem.window_left = layer.problem.window_right = -1;
+      layer.problem.mask_tensor = true;
+      model_->layers.push_back(std::move(layer));
+    }
+  }
+
+  // Adds the kinds of layers of one tower of self-attention: one kind for each span.
+  void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
+    const LayerPattern pattern = read_layer_pattern(fields_);
+    const auto features = scores_of(&problem);
+    const bool causal = problem.mask != Mask::kNone || problem.prefix;
+    const std::string name = problem.prefix ? "causal after a prefix"
+                             : causal       ? "causal"
+                                            : "both directions";
+    const size_t first = model_->layers.size();
+    const auto add_span = [&](const LayerPattern::Part& part, const std::string& span) {
+      AttentionLayer& layer = add(name + span, part.layers, lengths, problem);
+      layer.max_seqlen = max_seqlen;
+      layer.may_be_padded = lengths == Lengths::kEncoder && !causal;
+      layer.not_supported = features;
+      return &layer;
+    };
+    if (pattern.full.here) add_span(pattern.full, "");
+    if (pattern.windowed.here) {
+      const int window = window_of(fields_);
+      AttentionLayer* layer = add_span(pattern.windowed, fmt::format(", window {}", window));
+      // A causal model's window includes the query itself.
+      layer->problem.window_left = causal ? window - 1 : window / 2;
+      layer->problem.window_right = causal ? -1 : window / 2;
+      if (problem.prefix)
+        layer->not_supported.push_back(
+            fmt::format("a prefix that is longer than the window ({})", window));
+    }
+    if (pattern.chunked.here) {
+      const int chunk = fields_.integer({"attention_chunk_size"});
+      add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.chunk = chunk;
+    }
+    if (sees_images_) add_with_images(first);
+    if (pattern.other.here)
+      note(fmt::format("{} of its layers have no softmax self-attention; these are not tuned",
+                       pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
+  }
+
+  void decoder() {
+    Problem problem = self_attention(fields_);
+    const bool causal = !fields_.flag({"use_bidirectional_attention"}, false);
+    problem.mask = causal ? Mask::kCausalBottomRight : Mask::kNone;
+    add_spans(Lengths::kDecoder, problem, fields_.integer(kPositionNames, 0));
+    if (fields_.has({"kv_lora_rank"}))
+      note("decoding on the latent form of K and V is not supported yet; only prefill is tuned");
+  }
+
+  void encoder() {
+    Problem problem = self_attention(fields_);
+    const bool causal = fields_.flag({"is_decoder", "causal"}, false);
+    if (causal) problem.mask = Mask::kCausalBottomRight;
+    fields_.ignore({"type_vocab_size"});
+    const int64_t positions = fields_.integer(kPositionNames, 0);
+    const size_t first = model_->layers.size();
+    add_spans(Lengths::kEncoder, problem, positions);
+    if (row_.reading != Reading::kFixedText) return;
+    for (size_t i = first; i < model_->layers.size(); ++i)
+      fix_lengths(&model_->layers[i], positions);
+  }
+
+  void fix_lengths(AttentionLayer* layer, int64_t length) {
+    layer->lengths = Lengths::kImage;
+    layer->may_be_padded = false;
+    layer->fixed_seqlen_q = layer->fixed_seqlen_kv = length;
+  }
+
+  // Returns the number of patches of an image, without class and other extra tokens; 0 if the
+  // config does not state it.
+  int64_t num_patches() const {
+    fields_.ignore({"image_size", "patch_size"});
+    if (fields_.has({"num_patches"})) return fields_.integer({"num_patches"});
+    if (!fields_.has({"image_size"}) || !fields_.has({"patch_size"})) return 0;
+    const std::vector<int> image = fields_.integers({"image_size"}, 2);
+    const std::vector<int> patch = fields_.integers({"patch_size"}, 2);
+    if (image[0] < patch[0] || image[1] < patch[1])
+      fields_.refuse({"patch_size"}, fmt::format("up to image_size ({})", image[0]));
+    return int64_t{image[0] / patch[0]} * (image[1] / patch[1]);
+  }
+
+  AttentionLayer& add_image_layers(int layers) {
+    Problem problem =
+        self_attention(fields_, kHeadNames, {"embed_dim", "hidden_size", "d_model", "dim"});
+    const auto features = scores_of(&problem);
+    AttentionLayer& layer = add("both directions", layers, Lengths::kAnyImage, problem);
+    layer.not_supported = features;
+    return layer;
+  }
+
+  void image() {
+    const int64_t patches = num_patches();
+    if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0 (with patch_size)");
+    fix_lengths(&add_image_layers(fields_.integer(kLayerNames, 0)),
+                patches + row_.extra_tokens + fields_.count({"num_register_tokens"}));
+  }
+
+  void any_image() {
+    const int layers = fields_.integer(kLayerNames, 0);
+    AttentionLayer& all = add_image_layers(layers);
+    all.max_seqlen = num_patches();
+    if (row_.reading == Reading::kWindowedImage) {
+      const int full = static_cast<int>(fields_.integers({"fullatt_block_indexes"}).size());
+      const int side = fields_.integer({"window_size"}) / fields_.integer({"patch_size"});
+      if (side < 1) fields_.refuse({"window_size"}, "a multiple of patch_size");
+      all.layers = full;
+      AttentionLayer windowed = all;
+      windowed.name = named(fmt::format("windows of {0} x {0} patches", side));
+      windowed.layers = layers - full;
+      windowed.not_supported.emplace_back("smaller windows at the edges of an image");
+      fix_lengths(&windowed, int64_t{side} * side);
+      model_->layers.push_back(std::move(windowed));
+    }
+    note("its length is the number of patches of an image; set yours with --seqlen");
+  }
+
+  // Adds stages of shifted windows. Each window is one batch entry. The bias hides keys that a row
+  // of a shifted window must not see. A stage that is not larger than a window is one window.
+  void window_stages() {
+    // each has half the size of the one before in either direction
+    constexpr size_t kMostStages = 32;
+    const std::vector<int> depths = fields_.integers({"depths"});
+    if (depths.size() > kMostStages)
+      fields_.refuse({"depths"}, fmt::format("at most {} stages", kMostStages));
+    const std::vector<int> heads = fields_.integers({"num_heads"}, depths.size());
+    const std::vector<int> image = fields_.integers({"image_size"}, 2);
+    const int patch = fields_.integer({"patch_size"}), window = fields_.integer({"window_size"});
+    const int width = fields_.integer({"embed_dim"});
+    fields_.ignore({"num_layers", "hidden_size", "pretrained_window_sizes", "encoder_stride",
+                    "use_absolute_embeddings"});
+    for (size_t i = 0; i < depths.size(); ++i) {
+      const int64_t scale = int64_t{patch} << i, dim = int64_t{width} << i;
+      const auto side = [&](int pixels) {
+        return std::max<int64_t>(1, (pixels + scale - 1) / scale);
+      };
+      const int64_t seen = std::min({int64_t{window}, side(image[0]), side(image[1])});
+      const auto across = [&](int pixels) { return (side(pixels) + seen - 1) / seen; };
+      if (dim % heads[i] != 0)
+        fields_.refuse({"num_heads"}, fmt::format("a divisor of stage {}'s width ({})", i, dim));
+      Problem problem;
+      problem.num_heads_q = problem.num_heads_kv = heads[i];
+      problem.head_dim_qk = problem.head_dim_v = static_cast<int>(dim / heads[i]);
+      set_scale(fields_, &problem);
+      const auto features = scores_of(&problem);
+      AttentionLayer& layer =
+          add(fmt::format("stage {0}, windows of {1} x {1} patches", i + 1, seen), depths[i],
+              Lengths::kImage, problem);
+      fix_lengths(&layer, seen * seen);
+      layer.parts = across(image[0]) * across(image[1]);
+      layer.not_supported = features;
+    }
+  }
+
+  void audio_encoder() {
+    const Problem problem = self_attention(fields_, {"encoder_attention_heads"});
+    fix_lengths(
+        &add("both directions", fields_.integer({"encoder_layers"}, 0), Lengths::kImage, problem),
+        fields_.integer({"max_source_positions"}));
+  }
+
+  void encoder_decoder() {
+    const bool speech = row_.reading == Reading::kSpeech;
+    fields_.ignore({"is_encoder_decoder", "num_hidden_layers"});
+    Problem encoder =
+        self_attention(fields_, {"encoder_attention_heads", "num_heads", "num_attention_heads"});
+    const Problem decoder =
+        self_attention(fields_, {"decoder_attention_heads", "num_heads", "num_attention_heads"});
+    const int encoder_layers = fields_.integer({"encoder_layers", "num_layers"}, 0);
+    const int decoder_layers = fields_.has({"num_decoder_layers"})
+                                   ? fields_.integer({"num_decoder_layers"})
+                                   : fields_.integer({"decoder_layers", "num_layers"}, 0);
+    const int64_t max_seqlen =
+        speech ? fields_.integer({"max_target_positions"}) : fields_.integer(kPositionNames, 0);
+    // A position bias belongs to self-attention only.
+    Problem causal = decoder;
+    causal.mask = Mask::kCausalBottomRight;
+    const auto features = scores_of(&encoder);
+    scores_of(&causal);
+    const auto add_kind = [&](const char* name, int layers, const Problem& problem) {
+      AttentionLayer& layer = add(name, layers, Lengths::kEncoder, problem);
+      layer.max_seqlen = max_seqlen;
+      layer.may_be_padded = !speech && problem.mask == Mask::kNone;
+      return &layer;
+    };
+    AttentionLayer* const first = add_kind("encoder, both directions", encoder_layers, encoder);
+    first->not_supported = features;
+    if (speech) fix_lengths(first, fields_.integer({"max_source_positions"}));
+    AttentionLayer* const cross = add_kind("cross-attention", decoder_layers, decoder);
+    if (speech) cross->fixed_seqlen_kv = fields_.integer({"max_source_positions"});
+    add_kind("decoder, causal", decoder_layers, causal)->not_supported = features;
+  }
+
+  const ModelFields& fields_;
+  const ModelRow& row_;
+  const std::string& label_;
+  ModelConfig* model_;
+  bool sees_images_ = false;  // of the last scores_of
+};
+
+}  // namespace
+
+void read_tower(const ModelFields& fields, const ModelRow& row, const std::string& label,
+                ModelConfig* model) {
+  Tower(fields, row, label, model).read();
+}
+
+}  // namespace attune

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns models, texts and captures into lists of problems; see workload.hpp.
+#include "tuner/models/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/json_text.hpp"
+#include "generator/core/system/read_file.hpp"
+#include "tuner/models/model_config.hpp"
+#include "tuner/models/model_path.hpp"
+#include "tuner/models/model_scores.hpp"
+
+namespace attune {
+namespace {
+
+struct BatchAndLength {
+  int64_t batch;
+  int64_t seqlen;  // 0: the model's fixed length
+};
+
+// Returns shapes that are common in serving and training of such models. For a CPU, returns shapes
+// that it computes within a second.
+std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
+  const bool cpu = target == Target::kCpu;
+  switch (lengths) {
+    case Lengths::kDecoder:
+      if (cpu)
+        return {{1, 64}, {1, 128}, {1, 192}, {1, 256}, {1, 384}, {1, 512}, {2, 128}, {2, 256}};
+      return {{1, 512},  {1, 1024},  {1, 2048}, {1, 4096},
+              {1, 8192}, {1, 16384}, {4, 2048}, {8, 1024}};
+    case Lengths::kEncoder:
+      if (cpu) return {{1, 128}, {1, 512}, {8, 128}};
+      return {{1, 512}, {8, 512}, {32, 512}, {32, 128}, {128, 128}};
+    case Lengths::kImage:
+      if (cpu) return {{1, 0}, {4, 0}};
+      return {{1, 0}, {8, 0}, {64, 0}};
+    case Lengths::kAnyImage:
+      if (cpu) return {{1, 256}, {1, 1024}};
+      return {{1, 1024}, {1, 4096}, {8, 1024}};
+    case Lengths::kDiffusion:
+      break;
+  }
+  if (cpu) return {{1, 0}};
+  return {{2, 0}, {8, 0}};  // with and without its unconditional half, one and four images
+}
+
+// Returns the default shapes that fit the model's maximum length. If none fits, returns shapes of
+// that length.
+std::vector<BatchAndLength> shapes_that_fit(const AttentionLayer& layer, Target target) {
+  std::vector<BatchAndLength> shapes = default_shapes(layer.lengths, target);
+  if (layer.max_seqlen == 0) return shapes;
+  std::erase_if(shapes,
+                [&](const BatchAndLength& shape) { return shape.seqlen > layer.max_seqlen; });
+  if (shapes.empty()) shapes = {{1, layer.max_seqlen}, {8, layer.max_seqlen}};
+  return shapes;
+}
+
+std::vector<BatchAndLength> chosen_shapes(const AttentionLayer& layer, const ShapeChoice& choice,
+                                          Target target) {
+  if (choice.seqlens.empty() && choice.batches.empty()) return shapes_that_fit(layer, target);
+  const std::vector<BatchAndLength> defaults = default_shapes(layer.lengths, target);
+  std::vector<int64_t> seqlens = choice.seqlens;
+  if (seqlens.empty())
+    for (const BatchAndLength& shape : defaults)
+      if (shape.batch == defaults.front().batch) seqlens.push_back(shape.seqlen);
+  std::vector<BatchAndLength> shapes;
+  for (int64_t batch : choice.batches.empty() ? std::vector<int64_t>{1} : choice.batches)
+    for (int64_t seqlen : seqlens) shapes.push_back({batch, seqlen});
+  return shapes;
+}
+
+bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
+
+// Sets the lengths. A length that the model fixes stays. But if the model fixes all lengths,
+// --seqlen replaces them, for example for other image sizes. The number of keys of a
+// cross-attention always stays.
+void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
+                 Problem* problem) {
+  const int64_t seqlen = shape.seqlen;
+  const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
+  const bool keys_keep =
+      layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
+  if (shape.batch > kMaxLength / layer.parts)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} batch entries, each cut into {} windows, are too many; must be "
+                            "at most {} windows in all",
+                            layer.name, shape.batch, layer.parts, kMaxLength));
+  problem->batch = shape.batch * layer.parts;
+  problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
+  problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
+}
+
+// Sets `dtype` for q, k, v and, if both `dtype` and o have more than 8 bits, for o. For an 8-bit
+// `dtype`, o keeps a 16-bit type. An op that writes 8 bits keeps its output type.
+void set_dtype(Problem* problem, Dtype dtype) {
+  if (!is_8_bit(problem->dtype_o)) {
+    if (!is_8_bit(dtype)) {
+      problem->dtype_o = dtype;
+      problem->fp8 = {};
+    } else if (dtype_bytes(problem->dtype_o) != 2) {
+      problem->dtype_o = Dtype::kBf16;
+    }
+  }
+  // An 8-bit cache under wider rows stays 8-bit.
+  const bool keeps_cache =
+      problem->dtype_kv != problem->dtype_q && !is_8_bit(dtype) && !is_8_bit(problem->dtype_q);
+  problem->dtype_q = dtype;
+  if (!keeps_cache) problem->dtype_kv = dtype;
+}
+
+// Applies the choice's 8-bit and fp32 options to a problem that has them.
+void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
+  const Fp8Options plain, &chosen = choice.fp8;
+  const bool says_accuracy = choice.says_accuracy || chosen.accuracy != plain.accuracy;
+  const bool says_v_layout = choice.says_v_layout || chosen.v_layout != plain.v_layout;
+  if (problem->dtype_q == Dtype::kFp32 && !is_8_bit(*problem) && says_accuracy)
+    problem->fp8.accuracy = chosen.accuracy;
+  if (!is_8_bit(*problem)) return;
+  if (says_accuracy) problem->fp8.accuracy = chosen.accuracy;
+  if (says_v_layout) problem->fp8.v_layout = chosen.v_layout;
+  if (chosen.scale_block_q != 0) problem->fp8.scale_block_q = chosen.scale_block_q;
+  if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
+}
+
+// Returns the dtypes to tune. On a GPU, fast kernels serve 16-bit types, so models stored in fp32
+// run there in fp16.
+std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target,
+                                 std::vector<std::string>* notes) {
+  if (!choice.dtypes.empty()) return choice.dtypes;
+  const Dtype stated = model.dtype.value_or(Dtype::kFp32);
+  if (target == Target::kCpu || stated != Dtype::kFp32) return {stated};
+  notes->push_back(
+      fmt::format("the config's dtype is {}; on a GPU attune tunes for fp16 (--dtype changes that)",
+                  model.dtype ? "fp32" : "not stated"));
+  return {Dtype::kFp16};
+}
+
+// Adds a note that padding needs --padded, because a batch with several lengths uses another
+// kernel.
+void note_padding(const ModelConfig& model, const ShapeChoice& choice,
+                  std::vector<std::string>* notes) {
+  const bool here = std::any_of(model.layers.begin(), model.layers.end(),
+                                [](const AttentionLayer& layer) { return layer.may_be_padded; });
+  if (here && !choice.padded)
+    notes->push_back(
+        "attune assumes that all sequences of a batch have one length; --padded tunes for batches "
+        "with padding (key_lengths=1)");
+  if (!here && choice.padded)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--padded is given, but the model has no layer that sees padding; must be a "
+                "model with an encoder of text or sound");
+}
+
+void add_once(const Problem& problem, std::vector<Problem>* problems, std::set<std::string>* seen) {
+  validate(problem);
+  if (seen->insert(to_text(problem)).second) problems->push_back(problem);
+}
+
+void add_notes(const LayerKind& kind, Workload* workload) {
+  for (const std::string& feature : kind.not_supported)
+    workload->notes.push_back(
+        fmt::format("{}, {}: {} is not supported yet; kernels are tuned without it", workload->name,
+                    kind.name, feature));
+  if (!kind.refused.empty())
+    workload->notes.push_back(
+        fmt::format("{}, {}: it is not tuned: {}", workload->name, kind.name, kind.refused));
+}
+
+std::string program_text(const nlohmann::json& json, const char* field) {
+  if (!json.at(field).is_string())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is not a string; must be a program in the score language", field));
+  return json.at(field).get<std::string>();
+}
+
+// Parses a line of captures, which may have been cut in the middle.
+nlohmann::json captured_json(const std::string& line) {
+  try {
+    return parse_json<nlohmann::json>(line);
+  } catch (const Error& error) {
+    throw Error(
+        error.code(),
+        fmt::format(
+            "{}; each line must be a whole object such as {{\"problem\": \"dtype=bf16,...\"}}",
+            error.what()));
+  }
+}
+
+// Parses a captured problem. Errors begin with "captured.jsonl, line 3: ...".
+Problem captured_problem(const std::string& line, const std::string& where) {
+  try {
+    const nlohmann::json json = captured_json(line);
+    if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the line has no \"problem\" text; must be a JSON object such as {\"problem\": "
+                  "\"dtype=bf16,...\"}");
+    for (const auto& [field, kind] :
+         {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
+      if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
+    return parse_problem(json.at("problem").get<std::string>());
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    parts.push_back(text.substr(0, comma));
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  return parts;
+}
+
+}  // namespace
+
+Workload workload_from_model(const std::string& model_text, const ShapeChoice& choice,
+                             Target target, const std::string& read_as) {
+  const ModelFile file = find_model(model_text, hugging_face_cache());
+  const ModelConfig model = read_model_config(file.config, read_as);
+  Workload workload{file.name, {}, model.notes, {}};
+  const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
+  note_padding(model, choice, &workload.notes);
+  const bool all_fixed = std::all_of(model.layers.begin(), model.layers.end(), is_fixed);
+  for (const AttentionLayer& layer : model.layers) {
+    LayerKind kind{layer.name, layer.layers, {}, layer.not_supported, layer.refused};
+    std::set<std::string> of_kind;
+    for (Dtype dtype : dtypes) {
+      if (!layer.refused.empty()) break;
+      for (const BatchAndLength& shape : chosen_shapes(layer, choice, target)) {
+        Problem problem = layer.problem;
+        set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
+        set_dtype(&problem, dtype);
+        set_fp8_options(&problem, choice);
+        follow_dtype(&problem);
+        if (layer.may_be_padded) problem.key_lengths = choice.padded;
+        set_lengths(layer, shape, all_fixed, &problem);
+        if (choice.complete) choice.complete(&problem);
+        add_once(problem, &kind.problems, &of_kind);
+      }
+    }
+    add_notes(kind, &workload);
+    workload.layer_kinds.push_back(std::move(kind));
+  }
+  std::set<std::string> seen;
+  for (const LayerKind& kind : workload.layer_kinds)
+    for (const Problem& problem : kind.problems) add_once(problem, &workload.problems, &seen);
+  return workload;
+}
+
+Workload workload_from_problems(const std::vector<std::string>& texts, const ShapeChoice& choice) {
+  Workload workload{"problems", {}, {}, {}};
+  std::set<std::string> seen;
+  for (const std::string& text : texts) {
+    Problem given =
+        read_problem(text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional,
+                     TextFiles::kRead);
+    if (choice.complete) choice.complete(&given);
+    validate(given);
+    const std::vector<int64_t> lengths =
+        choice.seqlens.empty() ? std::vector<int64_t>{-1} : choice.seqlens;
+    const std::vector<int64_t> batches =
+        choice.batches.empty() ? std::vector<int64_t>{given.batch} : choice.batches;
+    const std::vector<Dtype> dtypes =
+        choice.dtypes.empty() ? std::vector<Dtype>{given.dtype_q} : choice.dtypes;
+    for (Dtype dtype : dtypes) {
+      for (int64_t batch : batches) {
+        for (int64_t length : lengths) {
+          Problem problem = given;
+          if (dtype != given.dtype_q) set_dtype(&problem, dtype);
+          set_fp8_options(&problem, choice);
+          problem.batch = batch;
+          if (length >= 0) problem.seqlen_q = problem.seqlen_kv = length;
+          add_once(problem, &workload.problems, &seen);
+        }
+      }
+    }
+  }
+  return workload;
+}
+
+Workload workload_from_capture(const std::filesystem::path& path) {
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  std::istringstream file(
+      read_file("the captured problems", path, kMostBytes, FileKinds::kStreamsToo));
+  Workload workload{path.stem().string(), {}, {}, {}};
+  std::set<std::string> seen;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)),
+             &workload.problems, &seen);
+  }
+  if (workload.problems.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: the file has no captured problem", path.string()));
+  return workload;
+}
+
+Workload join(const std::vector<Workload>& parts) {
+  Workload all;
+  std::set<std::string> seen;
+  for (const Workload& part : parts) {
+    all.name += (all.name.empty() ? "" : " + ") + part.name;
+    for (const Problem& problem : part.problems) add_once(problem, &all.problems, &seen);
+    all.notes.insert(all.notes.end(), part.notes.begin(), part.notes.end());
+    all.layer_kinds.insert(all.layer_kinds.end(), part.layer_kinds.begin(), part.layer_kinds.end());
+  }
+  return all;
+}
+
+std::vector<int64_t> parse_length_list(std::string_view argument, std::string_view text) {
+  std::vector<int64_t> values;
+  for (std::string_view part : split(text)) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || end != part.data() + part.size() || value < 1)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is \"{}\"; must be integers above 0, separated by commas",
+                              argument, text));
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<Dtype> parse_dtype_list(std::string_view text) {
+  std::vector<Dtype> values;
+  for (std::string_view part : split(text)) values.push_back(parse_dtype(part));
+  return values;
+}
+
+}  // namespace attune

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workload: the problems to tune, from a model's config.json (model_config.hpp), from problem
+// texts, or from problems that a program captured (ATTUNE_CAPTURE). Errors name file or argument,
+// key, value and the allowed values.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/core/problem/arch.hpp"
+#include "generator/core/problem/problem.hpp"
+
+namespace attune {
+
+// The user's choices. They replace a model's default shapes; an empty choice keeps the default.
+struct ShapeChoice {
+  std::vector<int64_t> seqlens;
+  std::vector<int64_t> batches;
+  std::vector<Dtype> dtypes;
+  Fp8Options fp8 = {};  // for 8-bit problems; fields that differ from the defaults replace theirs
+  bool padded = false;  // for a model's encoders: each sequence of a batch has its own length
+  // then fp8's value replaces a problem's, even a default
+  bool says_accuracy = false, says_v_layout = false;
+  std::function<void(Problem*)> complete = {};  // adds to each problem before it is validated
+};
+
+// One kind of attention layer of a model, with its problems.
+struct LayerKind {
+  std::string name;                        // "text: causal, window 4096"
+  int layers = 0;                          // number of such layers; 0: not stated
+  std::vector<Problem> problems;           // empty if `refused` says why
+  std::vector<std::string> not_supported;  // features of the layer that no kernel has yet
+  std::string refused;
+};
+
+struct Workload {
+  std::string name;               // "Llama-3.1-8B": the config's folder or file
+  std::vector<Problem> problems;  // each once
+  // sentences: parts of the model that are not covered, or assumptions
+  std::vector<std::string> notes;
+  std::vector<LayerKind> layer_kinds;  // of a model; problems of two kinds may be the same
+};
+
+// `model`: a config.json, a folder, or a name in the Hugging Face cache (model_path.hpp). `target`
+// decides the default shapes: a CPU gets short ones. `read_as`: as in read_model_config.
+Workload workload_from_model(const std::string& model, const ShapeChoice& choice, Target target,
+                             const std::string& read_as = "");
+// Reads problem texts (problem.hpp). The lists of `choice`, if given, replace lengths, batch and
+// dtype of each problem. An 8-bit dtype applies to q, k and v; o keeps 16 bits.
+Workload workload_from_problems(const std::vector<std::string>& texts,
+                                const ShapeChoice& choice = {});
+// Reads JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Skips empty lines.
+Workload workload_from_capture(const std::filesystem::path& path);
+// Returns the problems of all workloads, each once, in order.
+Workload join(const std::vector<Workload>& parts);
+
+// Parses "512,1024,2048" and "bf16,e4m3". Errors name `argument`. An empty text gives an empty
+// list.
+std::vector<int64_t> parse_length_list(std::string_view argument, std::string_view text);
+std::vector<Dtype> parse_dtype_list(std::string_view text);
+
+}  // namespace attune
