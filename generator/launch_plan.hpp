@@ -35,7 +35,7 @@ enum class ArgumentPart : int {
   kRound
 };
 // Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
-// it has score features. Families with a map of blocks (families/block_map.hpp) add kMap.
+// it has score features. Families with a map of blocks (prefill/block_map.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 

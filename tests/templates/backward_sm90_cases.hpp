@@ -2,7 +2,7 @@
 // Configs of backward_sm90 for tests.
 #pragma once
 
-#include "generator/families/backward/backward_sm90.hpp"
+#include "generator/families/families.hpp"
 #include "tests/templates/hopper_cases.hpp"
 
 namespace attune::testing {

@@ -2,7 +2,7 @@
 // backward_sm90 without a device: which rows see a key, shared memory layout, search space and
 // defaults, launch steps, and NVRTC's report on a few defaults (skips aloud without NVRTC).
 // backward_test.cpp checks results.
-#include "generator/families/backward/backward_sm90.hpp"
+#include "generator/families/families.hpp"
 
 #include <gtest/gtest.h>
 

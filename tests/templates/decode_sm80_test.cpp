@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_sm80 without a device: checks NVRTC's output (skips aloud without NVRTC).
-#include "generator/families/caches/decode_sm80.hpp"
+#include "generator/families/families.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "generator/families/families.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
-#include "generator/families/prefill/reference_cpu.hpp"
 #include "templates/shared/dropout.h"
 #include "tests/support/host_run.hpp"
 

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <limits>
 
+#include "generator/families/families.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
-#include "generator/families/prefill/reference_cpu.hpp"
 #include "tests/support/host_run.hpp"
 
 namespace attune::testing {

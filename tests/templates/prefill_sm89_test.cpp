@@ -2,7 +2,7 @@
 // prefill_sm89 without a device: what it serves, its search space and defaults, its shared memory,
 // and the instructions that NVRTC makes of a few configs (skips aloud without NVRTC). Numerics
 // stand in numerics_test.
-#include "generator/families/prefill/prefill_sm89.hpp"
+#include "generator/families/families.hpp"
 
 #include <gtest/gtest.h>
 

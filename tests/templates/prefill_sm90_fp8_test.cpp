@@ -5,7 +5,7 @@
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_fp8.hpp"
+#include "generator/families/families.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
 #include "tests/templates/hopper_cases.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90.hpp"
+#include "generator/families/families.hpp"
 #include "generator/families/prefill/prefill_sm90_cost.hpp"
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/score/language/user_program.hpp"

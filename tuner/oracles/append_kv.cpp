@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv.hpp. The oracle computes rotation and destinations itself. It launches kernels
-// twice: first with lengths and tables, then with explicit positions and destinations of rows.
-#include "tuner/oracles/append_kv.hpp"
+// The oracle of op append_kv: the expected cache and o, in float64 on the host, for all rows of all
+// heads. Also checks that the kernel writes nothing else. The oracle computes rotation and
+// destinations itself. It launches kernels twice: first with lengths and tables, then with explicit
+// positions and destinations of rows.
+#include "tuner/oracles/oracles.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares regions of a prefill with the reference; see attention.hpp.
-#include "tuner/oracles/attention.hpp"
+// The oracle of op prefill: the reference template on the same device, with fp32 output. 8-bit
+// kernels are also checked with a V of mean 1, so that long sums over keys have terms of one sign.
+// For the allowed errors see verify.hpp. Compares regions of a prefill with the reference.
+#include "tuner/oracles/oracles.hpp"
 
 #include <algorithm>
 

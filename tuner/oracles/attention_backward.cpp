@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp. For the formulas see generator/core/ops/attention_backward.cpp. o and
-// lse need not be results of a forward pass, because each gradient is a function of all its inputs.
-#include "tuner/oracles/attention_backward.hpp"
+// The oracle of the gradients of attention: float64 on the host, from the definition. For large
+// problems it checks only some rows and keys. For the formulas see
+// generator/core/ops/attention_backward.cpp. o and lse need not be results of a forward pass,
+// because each gradient is a function of all its inputs.
+#include "tuner/oracles/oracles.hpp"
 
 #include <cmath>
 #include <set>

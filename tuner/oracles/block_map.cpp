@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes bytes of a block map on the host; see block_map.hpp.
-#include "tuner/oracles/block_map.hpp"
+// The oracle of op block_map. Each byte states how much of its granule the masks show. The oracle
+// computes it element by element on the host, and bytes must be equal. For large maps it checks
+// granules spread evenly, and granules near the diagonal. Computes bytes of a block map on the
+// host.
+#include "tuner/oracles/oracles.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merges two states on the host and compares; see merge.hpp.
 #include "tuner/oracles/merge.hpp"
+#include "tuner/oracles/oracles.hpp"
 
 #include <algorithm>
 #include <cmath>

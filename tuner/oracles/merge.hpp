@@ -10,6 +10,4 @@ namespace attune {
 // columns. Returns lse, and o in *o.
 double merged_row(const double* first, double first_lse, const double* second, double second_lse,
                   int count, double* o);
-const Oracle& merge_oracle();
-
 }  // namespace attune

@@ -6,12 +6,8 @@
 
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
-#include "tuner/oracles/append_kv.hpp"
-#include "tuner/oracles/attention.hpp"
-#include "tuner/oracles/attention_backward.hpp"
-#include "tuner/oracles/attention_kvcache.hpp"
-#include "tuner/oracles/block_map.hpp"
 #include "tuner/oracles/merge.hpp"
+#include "tuner/oracles/oracles.hpp"
 #include "tuner/oracles/quantise.hpp"
 
 namespace attune {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantises on the host and compares codes; see quantise.hpp.
 #include "tuner/oracles/quantise.hpp"
+#include "tuner/oracles/oracles.hpp"
 
 #include <fmt/format.h>
 

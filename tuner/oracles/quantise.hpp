@@ -15,8 +15,6 @@
 
 namespace attune {
 
-const Oracle& quantise_oracle();
-
 // Returns one row after the problem's rotation. Magnitudes under 2^-126 become zeros.
 std::vector<double> rotated_row(const Problem& problem, const Operands& host, int64_t batch,
                                 int64_t head, int64_t row);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See append_kv.hpp.
 #include "generator/core/ops/append_kv.hpp"
+#include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,6 @@
 
 namespace attune {
 
-const OpDescription& append_kv_op();
 // Returns the number of leading columns of k, and of q, that are rotated.
 int turned_columns(const SpecFields& fields, int head_dim_qk);
 // Returns the canonical form: one text for all equal problems.

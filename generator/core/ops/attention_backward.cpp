@@ -3,6 +3,7 @@
 // features, and delta = rowsum(dout * o) - dlse:
 //   dV = P^T dout,  dS = P * (dout V^T - delta) * dz/ds,  dQ = scale * dS K,  dK = scale * dS^T Q
 #include "generator/core/ops/attention_backward.hpp"
+#include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 

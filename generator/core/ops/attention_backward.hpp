@@ -8,8 +8,6 @@
 
 namespace attune {
 
-const OpDescription& attention_backward_op();
-
 // Returns the problems that training needs in addition to a problem of op prefill: gradients of q,
 // k and v, and of learnt inputs (bias, table of distances, sinks). For a forward pass with 8-bit
 // operands they use the 16-bit type of its o. Returns none for other ops.

@@ -11,7 +11,6 @@
 
 namespace attune {
 
-const OpDescription& attention_kvcache_op();
 // Checks types, pages and slots, for all ops with a cache. Throws like validate(Problem).
 void check_cached_problem(const Problem& problem, const char* op);
 // Appends the scale factors of an 8-bit cache with `pages` pages of `keys` keys, if the cache is

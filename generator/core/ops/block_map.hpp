@@ -7,7 +7,6 @@
 
 namespace attune {
 
-const OpDescription& block_map_op();
 // Returns the problem whose o is a map for calls of `of`. It has the same masks. It has one batch
 // entry or head if the masks do not depend on them.
 Problem block_map_problem(const Problem& of);

@@ -7,7 +7,6 @@
 
 namespace attune {
 
-const OpDescription& merge_op();
 // Returns the problem for `rows` consecutive rows.
 Problem merge_problem(Dtype first, Dtype second, Dtype result, int head_dim, int num_heads,
                       int64_t rows);

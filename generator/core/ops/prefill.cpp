@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefill.hpp.
-#include "generator/core/ops/prefill.hpp"
+// Op prefill: o = softmax(scale q k^T + mask) v, and optionally the log-sum-exp of each row.
+#include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 

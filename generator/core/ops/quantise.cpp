@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise.hpp.
-#include "generator/core/ops/quantise.hpp"
+// Op quantise: o = q in 8 bits, with a scale factor per block of rows.
+#include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 

@@ -4,13 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/ops/append_kv.hpp"
-#include "generator/core/ops/attention_backward.hpp"
-#include "generator/core/ops/attention_kvcache.hpp"
-#include "generator/core/ops/block_map.hpp"
-#include "generator/core/ops/merge.hpp"
-#include "generator/core/ops/prefill.hpp"
-#include "generator/core/ops/quantise.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
 
 namespace attune {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See backward_cpu.hpp; templates/cpu/backward_cpu.cpp explains the knobs.
-#include "generator/families/backward/backward_cpu.hpp"
+// Family backward_cpu: gradients of attention on any CPU (templates/cpu/backward_cpu.cpp).
+// Templates/cpu/backward_cpu.cpp explains the knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See backward_reference_cpu.hpp.
-#include "generator/families/backward/backward_reference_cpu.hpp"
+// backward_reference_cpu: gradients of attention from the definition, on a CPU. The last resort of
+// a call; tests compare other kernels with it.
+#include "generator/families/families.hpp"
 
 #include "generator/core/problem/op.hpp"
 #include "generator/families/cpu_arguments.hpp"

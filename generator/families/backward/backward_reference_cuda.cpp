@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See backward_reference_cuda.hpp.
-#include "generator/families/backward/backward_reference_cuda.hpp"
+// backward_reference_cuda: gradients of attention from the definition, on every CUDA arch. The last
+// resort of a call; tests compare other kernels with it.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems that backward_sm80 serves, its knobs and their rules, and its launch.
-#include "generator/families/backward/backward_sm80.hpp"
+// backward_sm80: gradients of attention with mma.sync for sm_80 and later, and for fp16 on sm_75.
+// One kernel makes dQ, another dK and dV. Source: templates/cuda/backward_sm80.cu. The problems
+// that backward_sm80 serves, its knobs and their rules, and its launch.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems that backward_sm90 serves, its defaults, and its launch.
-#include "generator/families/backward/backward_sm90.hpp"
+// backward_sm90: gradients of attention for sm_90a (Hopper). One kernel makes dQ, another dK and
+// dV. Source: templates/cuda/backward_sm90.cu. The problems that backward_sm90 serves, its
+// defaults, and its launch.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

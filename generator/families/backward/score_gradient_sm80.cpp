@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems that score_gradient_sm80 serves, its knobs and their rules, and its launch.
-#include "generator/families/backward/score_gradient_sm80.hpp"
+// Family score_gradient_sm80: gradients of biases, slopes and sinks with mma.sync, bf16 and fp16,
+// sm_80 and later; fp16 on sm_75. Kernels: templates/cuda/score_gradient_sm80.cu. The problems that
+// score_gradient_sm80 serves, its knobs and their rules, and its launch.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv_cpu.hpp.
-#include "generator/families/caches/append_kv_cpu.hpp"
+// append_kv_cpu: op append_kv on every CPU. Kernel: templates/cpu/append_kv.cpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv_cuda.hpp; templates/cuda/append_kv.cu explains the knobs.
-#include "generator/families/caches/append_kv_cuda.hpp"
+// append_kv_cuda: op append_kv on every CUDA arch. Kernel: templates/cuda/append_kv.cu.
+// Templates/cuda/append_kv.cu explains the knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cache_sm90.hpp; templates/cuda/cache_sm90.cu explains the knobs.
-#include "generator/families/caches/cache_sm90.hpp"
+// The family cache_sm90: op attention_kvcache in 16 bits with wgmma, for rows of several tokens
+// (templates/cuda/cache_sm90.cu). Templates/cuda/cache_sm90.cu explains the knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See decode_cpu.hpp.
-#include "generator/families/caches/decode_cpu.hpp"
+// The family decode_cpu: op attention_kvcache on CPUs (templates/cpu/decode_cpu.cpp).
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See decode_sm80.hpp; templates/cuda/decode_sm80.cu explains the knobs.
-#include "generator/families/caches/decode_sm80.hpp"
+// The family decode_sm80: op attention_kvcache in 16 bits on GPUs from sm_80 on
+// (templates/cuda/decode_sm80.cu). Templates/cuda/decode_sm80.cu explains the knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See merge_cpu.hpp.
-#include "generator/families/caches/merge_cpu.hpp"
+// merge_cpu: op merge on CPUs. Kernel: templates/cpu/merge.cpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See merge_cuda.hpp; templates/cuda/merge.cu explains the knobs.
-#include "generator/families/caches/merge_cuda.hpp"
+// merge_cuda: op merge on every CUDA arch. Kernel: templates/cuda/merge.cu. Templates/cuda/merge.cu
+// explains the knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See mla_sm90.hpp; templates/cuda/mla_sm90.cu explains the knobs.
-#include "generator/families/caches/mla_sm90.hpp"
+// The family mla_sm90: op attention_kvcache in 16 bits with wgmma, for caches whose values are the
+// first columns of the keys (templates/cuda/mla_sm90.cu). Templates/cuda/mla_sm90.cu explains the
+// knobs.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See prefill_cpu.hpp; templates/cpu/prefill_cpu.cpp explains the knobs.
 #include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

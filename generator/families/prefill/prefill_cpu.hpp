@@ -8,8 +8,6 @@
 
 namespace attune {
 
-const KernelTemplate& prefill_cpu();
-
 // The widest window of CPU kernels, longer than any call.
 constexpr int64_t kWidestWindow = int64_t{1} << 30;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search space and defaults of prefill_sm75; see prefill_sm75.hpp. Rules and launch are in
-// prefill_mma.hpp.
-#include "generator/families/prefill/prefill_sm75.hpp"
+// prefill_sm75: the Turing form of prefill_sm80 (m16n8k8, plain loads); sm_75, fp16. Kernel:
+// templates/cuda/prefill_sm75.cu. The search space and defaults of prefill_sm75. Rules and launch
+// are in prefill_mma.hpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search space and defaults of prefill_sm80; see prefill_sm80.hpp. Rules and launch are in
-// prefill_mma.hpp.
-#include "generator/families/prefill/prefill_sm80.hpp"
+// prefill_sm80: mma.sync and cp.async, for fp16 and bf16 on every CUDA arch from sm_80 on. Kernel:
+// templates/cuda/prefill_sm80.cu. The search space and defaults of prefill_sm80. Rules and launch
+// are in prefill_mma.hpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

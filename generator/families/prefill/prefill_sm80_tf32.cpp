@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search space and defaults of prefill_sm80_tf32; see prefill_sm80_tf32.hpp. Rules and launch
-// are in prefill_mma.hpp.
-#include "generator/families/prefill/prefill_sm80_tf32.hpp"
+// prefill_sm80_tf32: fp32 operands on tensor cores through tf32, if less than fp32 arithmetic is
+// asked for (accuracy fast or split). mma.sync and cp.async, every CUDA arch from sm_80 on. Kernel:
+// templates/cuda/prefill_sm80_tf32.cu. The search space and defaults of prefill_sm80_tf32. Rules
+// and launch are in prefill_mma.hpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

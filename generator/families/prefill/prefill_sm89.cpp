@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search space and defaults of prefill_sm89; see prefill_sm89.hpp. Rules and launch are in
-// prefill_mma.hpp.
-#include "generator/families/prefill/prefill_sm89.hpp"
+// prefill_sm89: attention with mma.sync over e4m3 queries and e4m3 or e5m2 keys and values, from
+// sm_89 on. The kernel is templates/cuda/prefill_sm89.cu; rules and launch are in prefill_mma.hpp.
+// The search space and defaults of prefill_sm89. Rules and launch are in prefill_mma.hpp.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

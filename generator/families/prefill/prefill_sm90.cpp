@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems that prefill_sm90 serves, its knobs and their rules, and its launch. The numbers
-// behind the rules are in templates/cuda/prefill_sm90_log.md.
-#include "generator/families/prefill/prefill_sm90.hpp"
+// prefill_sm90: TMA + wgmma attention forward for sm_90a (Hopper). Source:
+// templates/cuda/prefill_sm90.cu. The problems that prefill_sm90 serves, its knobs and their rules,
+// and its launch. The numbers behind the rules are in templates/cuda/prefill_sm90_log.md.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems that prefill_sm90_fp8 serves, its knobs and their rules, and its launches. The
-// numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
-#include "generator/families/prefill/prefill_sm90_fp8.hpp"
+// prefill_sm90_fp8: TMA + wgmma attention forward with 8-bit operands for sm_90a (Hopper). Source:
+// templates/cuda/prefill_sm90_fp8.cu. The problems that prefill_sm90_fp8 serves, its knobs and
+// their rules, and its launches. The numbers behind the rules are in
+// templates/cuda/prefill_sm90_fp8.md.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See reference_cpu.hpp.
-#include "generator/families/prefill/reference_cpu.hpp"
+// The oracle on CPUs: templates/cpu/reference_cpu.cpp, simple and slow, without knobs.
+#include "generator/families/families.hpp"
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"

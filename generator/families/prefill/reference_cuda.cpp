@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See reference_cuda.hpp.
-#include "generator/families/prefill/reference_cuda.hpp"
+// reference_cuda: the tuner's oracle on a GPU, for every CUDA arch, in fp32, bf16, fp16 and 8 bits.
+// Kernel: templates/cuda/reference.cu.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

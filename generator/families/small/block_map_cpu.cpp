@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map_cpu.hpp; templates/cpu/block_map.cpp explains the knob.
-#include "generator/families/small/block_map_cpu.hpp"
+// The family of op block_map on CPUs; see templates/cpu/block_map.cpp. Templates/cpu/block_map.cpp
+// explains the knob.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map_cuda.hpp; templates/cuda/block_map.cu explains the knob.
-#include "generator/families/small/block_map_cuda.hpp"
+// The family of op block_map on every CUDA arch; see templates/cuda/block_map.cu.
+// Templates/cuda/block_map.cu explains the knob.
+#include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 

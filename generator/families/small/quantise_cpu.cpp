@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise_cpu.hpp; templates/cpu/quantise.cpp explains the knobs.
-#include "generator/families/small/quantise_cpu.hpp"
+// quantise_cpu: op quantise on CPUs. Kernel: templates/cpu/quantise.cpp. Templates/cpu/quantise.cpp
+// explains the knobs.
+#include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
 
 #include <fmt/format.h>

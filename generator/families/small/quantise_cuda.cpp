@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise_cuda.hpp; templates/cuda/quantise.cu explains the knobs.
-#include "generator/families/small/quantise_cuda.hpp"
+// quantise_cuda: op quantise on every CUDA arch. Kernel: templates/cuda/quantise.cu.
+// Templates/cuda/quantise.cu explains the knobs.
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
 
 #include <fmt/format.h>

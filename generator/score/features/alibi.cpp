@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See alibi.hpp.
-#include "generator/score/features/alibi.hpp"
+// Score feature alibi: score - slope * |distance from the diagonal|, with a slope per head, or per
+// batch entry and head.
+#include "generator/score/features/features.hpp"
 
 #include <cmath>
 

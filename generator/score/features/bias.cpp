@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See bias.hpp.
-#include "generator/score/features/bias.hpp"
+// Score feature bias: adds a tensor [batch, num_heads_q, seqlen_q, seqlen_kv]; values at or below
+// -1e30 hide the key.
+#include "generator/score/features/features.hpp"
 
 #include "generator/score/language/parse.hpp"
 

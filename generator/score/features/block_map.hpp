@@ -8,7 +8,6 @@
 
 namespace attune {
 
-const ScoreFeature& block_map_feature();
 // Returns the map's capture: its program's if the map hides, else an additional one after all
 // others.
 CaptureSpec block_map_capture_of(const Problem& problem);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See chunk.hpp.
-#include "generator/score/features/chunk.hpp"
+// Score feature chunk: divides positions into chunks of equal length, and hides keys outside the
+// row's chunk.
+#include "generator/score/features/features.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See documents.hpp.
-#include "generator/score/features/documents.hpp"
+// Score feature documents: hides keys whose document id differs from the row's.
+#include "generator/score/features/features.hpp"
 
 #include "generator/score/language/parse.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See key_lengths.hpp.
-#include "generator/score/features/key_lengths.hpp"
+// Score feature key_lengths: hides keys with kv_idx >= key_lengths[batch].
+#include "generator/score/features/features.hpp"
 
 #include "generator/score/language/parse.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See mask_tensor.hpp.
-#include "generator/score/features/mask_tensor.hpp"
+// Score feature mask_tensor: hides keys for which a bool tensor [batch, num_heads_q, seqlen_q,
+// seqlen_kv] is false.
+#include "generator/score/features/features.hpp"
 
 #include "generator/score/language/parse.hpp"
 

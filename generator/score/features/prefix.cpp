@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefix.hpp.
-#include "generator/score/features/prefix.hpp"
+// Score feature prefix: a causal mask that also shows the first prefix[batch] keys. It includes the
+// causal mask, so the problem's mask must be none.
+#include "generator/score/features/features.hpp"
 
 #include <fmt/format.h>
 

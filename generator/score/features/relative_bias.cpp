@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See relative_bias.hpp.
-#include "generator/score/features/relative_bias.hpp"
+// Score feature relative_bias: adds a table [num_heads_q, seqlen_q + seqlen_kv - 1], indexed by kv
+// - q. The first entry is for the last row and the first key.
+#include "generator/score/features/features.hpp"
 
 #include "generator/score/language/parse.hpp"
 

@@ -11,17 +11,8 @@
 #include "generator/core/system/error.hpp"
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/analysis/slope.hpp"
-#include "generator/score/features/alibi.hpp"
-#include "generator/score/features/bias.hpp"
 #include "generator/score/features/block_map.hpp"
-#include "generator/score/features/chunk.hpp"
-#include "generator/score/features/documents.hpp"
-#include "generator/score/features/key_lengths.hpp"
-#include "generator/score/features/mask_tensor.hpp"
-#include "generator/score/features/prefix.hpp"
-#include "generator/score/features/relative_bias.hpp"
-#include "generator/score/features/softcap.hpp"
-#include "generator/score/features/user_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "generator/score/language/parse.hpp"
 
 namespace attune {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ScoreFeature: a change of scores between S = Q K^T and the softmax, beyond scale, mask and
 // window. Examples are softcap, ALiBi, a bias and documents. A feature is a field of the spec and a
-// few lines of the score language (score/program.hpp), in a file of scores/. Kernels, reference
-// kernels and the oracle use the composed program of all features. So a new feature needs no code
-// elsewhere.
+// few lines of the score language (language/program.hpp), in a file of this folder. Kernels,
+// reference kernels and the oracle use the composed program of all features. So a new feature needs
+// no code elsewhere.
 //
 // Programs are applied in this order: softcap, score program, biases, ALiBi, masks.
 #pragma once
@@ -65,8 +65,8 @@ struct ScoreFeature {
 
 // Returns the features in the order of their steps.
 const std::vector<const ScoreFeature*>& score_features();
-// Adds a feature from outside scores/. It must stay alive. Must be called before any other function
-// of the library.
+// Adds a feature from outside this folder. It must stay alive. Must be called before any other
+// function of the library.
 void add_score_feature(const ScoreFeature& feature);
 
 // True if a spec has a program that changes scores or hides keys.
@@ -81,7 +81,7 @@ bool has_mask_program(const SpecFields& spec);
 bool has_score_args(const SpecFields& spec);
 // Returns the capture number of the sinks, the last one. A call gives them like any capture.
 int sinks_capture(const SpecFields& spec);
-// Returns the capture number of the call's map, for kernels that read it (scores/block_map.hpp).
+// Returns the capture number of the call's map, for kernels that read it (block_map.hpp).
 // For a map that hides, this is its program's capture; otherwise it is the last capture.
 int map_capture(const SpecFields& spec);
 // True if the call's map alone decides which blocks a tile visits. If the problem has other masks
@@ -101,9 +101,9 @@ struct ScoreHalf {
 ScoreHalf score_stage_program(const SpecFields& spec);  // identity if no feature changes scores
 ScoreHalf mask_program(const SpecFields& spec);         // only if has_mask_program(spec)
 // Returns the factor by which a kernel multiplies gradients of the final score. It is the
-// derivative by the raw score (score/slope.hpp), or by the loaded value if the problem computes the
-// gradient of a load. Returns nullopt if no factor is needed: scores are only added to or hidden,
-// or the gradient is that of an input after the score program.
+// derivative by the raw score (analysis/slope.hpp), or by the loaded value if the problem computes
+// the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
+// hidden, or the gradient is that of an input after the score program.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);
 // Returns the captures in order. If two programs of a spec use one name for their captures, the
 // list has it twice, and the call gives one tensor for both.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See softcap.hpp.
-#include "generator/score/features/softcap.hpp"
+// Score feature softcap: c * tanh(score / c).
+#include "generator/score/features/features.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See user_programs.hpp.
-#include "generator/score/features/user_programs.hpp"
+// Score features score_mod and mask_mod: programs that callers give (user_program.hpp).
+#include "generator/score/features/features.hpp"
 
 #include <algorithm>
 #include <cmath>

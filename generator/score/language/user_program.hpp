@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of the score language (score/parse.hpp) that callers give. A spec refers to a program by
+// Programs of the score language (parse.hpp) that callers give. A spec refers to a program by
 // its digest. The process keeps all programs, so that kernels, references and the oracle can look
 // them up.
 #pragma once

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The score features: each is in the file of its name in this folder. Used by score_feature.cpp,
+// which orders them.
+#pragma once
+
+#include "generator/score/features/score_feature.hpp"
+
+namespace attune {
+
+const ScoreFeature& alibi_feature();
+const ScoreFeature& bias_feature();
+const ScoreFeature& block_map_feature();
+const ScoreFeature& chunk_feature();
+const ScoreFeature& documents_feature();
+const ScoreFeature& key_lengths_feature();
+const ScoreFeature& mask_tensor_feature();
+const ScoreFeature& prefix_feature();
+const ScoreFeature& relative_bias_feature();
+const ScoreFeature& softcap_feature();
+const ScoreFeature& score_mod_feature();
+const ScoreFeature& mask_mod_feature();
+
+}  // namespace attune
