@@ -64,6 +64,21 @@ class Sizes(unittest.TestCase):
         self.assertEqual(len(list(check_sizes.oversized("tuner/a.cpp", "int x;\n" * 601))), 1)
         self.assertEqual(len(list(check_sizes.oversized("examples/a.c", "int x;\n" * 81))), 1)
 
+    def test_crowded_folders_and_entries_without_need_are_found(self):
+        paths = [f"tuner/{i}.cpp" for i in range(41)] + [f"tuner/cli/{i}.cpp" for i in range(40)]
+        self.assertEqual(list(check_sizes.crowded(paths, {})), ["tuner: 41 files, at most 40"])
+        self.assertEqual(list(check_sizes.crowded(paths, {"tuner": (41, "")})), [])
+        self.assertEqual(len(list(check_sizes.crowded(paths, {"tuner": (42, ""), "tuner/cli": (40, "")}))), 2)
+
+    def test_totals_over_their_budget_are_found(self):
+        sizes = [("tuner/a.cpp", 10), ("tests/a_test.cpp", 20), ("tests/a.json", 30), ("tests/golden/a.cu", 1),
+                 ("tests/bench/results/b.json", 99), ("tuner/README.md", 99), ("README.md", 99)]
+        self.assertEqual(list(check_sizes.over_budget(sizes, {"product": 10, "tests": 20, "data": 31})), [])
+        self.assertEqual(
+            list(check_sizes.over_budget(sizes, {"product": 9, "tests": 19, "data": 30})),
+            ["product: 10 lines in all, at most 9", "tests: 20 lines in all, at most 19",
+             "data: 31 lines in all, at most 30"])
+
 
 class Words(unittest.TestCase):
 

@@ -13,7 +13,8 @@ _PADDED_STEP = 8  # columns; other head dims are copied into wider tensors, see 
 
 def overlaps(shape, strides):
     """True if rows, heads or batch entries share memory, by the rule of runtime/operands/operand_check.cpp: each stride
-    must be at least the span of all axes with smaller strides. A stride of 0 broadcasts, and does not count as an overlap."""
+    must be at least the span of all axes with smaller strides. A stride of 0 broadcasts, and does not count as an
+    overlap."""
     steps = [(stride, extent) for stride, extent in zip(strides[:-1], shape[:-1]) if extent > 1 and stride != 0]
     for at, (stride, _) in enumerate(steps):
         span = shape[-1]

@@ -254,8 +254,9 @@ def score_mod(program, **captures):
 
     program: a function (score, b, h, q_idx, kv_idx), as in torch.nn.attention.flex_attention; or text of the score
     language (generator/score/language/parse.hpp), with the tensors and numbers that it names as keywords:
-    score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes). In a text seqlen_q and seqlen_kv are the call's
-    numbers of rows and keys, over all documents. Over caches they are the request's, whatever room its table has.
+    score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes). In a text seqlen_q and seqlen_kv
+    are the call's numbers of rows and keys, over all documents. Over caches they are the request's, whatever room its
+    table has.
 
     The function runs once, on values that record the operations. It may use arithmetic, comparisons, & | ~ and torch's
     or NumPy's abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, logical_not, logical_or, maximum,
