@@ -22,10 +22,6 @@ const UserProgram& of_c(const attune_program* program) {
   return *reinterpret_cast<const UserProgram*>(program);
 }
 
-ProgramDigest digest_of(const attune_program* program) {
-  return program == nullptr ? ProgramDigest{} : of_c(program).digest;
-}
-
 // Returns the entry of this name, or null.
 template <class Named>
 const Named* by_name(const Named* all, size_t count, const std::string& name) {
@@ -94,29 +90,8 @@ score::Declarations declarations_of(const attune_program_desc& desc, std::string
 
 }  // namespace
 
-void read_scores(const attune_problem& c, Problem* p) {
-  constexpr const char* kTensors =
-      "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 or "
-      "ATTUNE_SCORE_TENSOR_FP16";
-  const auto flag = [](const char* field, int32_t value) {
-    return checked<int32_t>(field, value, 0, 1, "0 or 1") == 1;
-  };
-  p->softcap = c.softcap;
-  p->bias = checked<ScoreTensor>("bias", c.bias, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
-  p->relative_bias =
-      checked<ScoreTensor>("relative_bias", c.relative_bias, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
-  p->alibi = flag("alibi", c.alibi);
-  p->mask_tensor = flag("mask_tensor", c.mask_tensor);
-  p->key_lengths = flag("key_lengths", c.key_lengths);
-  p->documents = flag("documents", c.documents);
-  p->prefix = flag("prefix", c.prefix);
-  p->chunk = c.chunk;
-  p->sinks = checked<ScoreTensor>("sinks", c.sinks, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
-  p->block_map = checked<BlockMapUse>(
-      "block_map", c.block_map, 0, ATTUNE_BLOCK_MAP_HIDES,
-      "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS or ATTUNE_BLOCK_MAP_HIDES");
-  p->score_mod = digest_of(c.score_mod);
-  p->mask_mod = digest_of(c.mask_mod);
+ProgramDigest digest_of(const attune_program* program) {
+  return program == nullptr ? ProgramDigest{} : of_c(program).digest;
 }
 
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field) {

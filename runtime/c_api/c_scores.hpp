@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the fields of attune_problem and attune_operands for score features and programs. Used by
-// c_problem.cpp and c_plan.cpp.
+// Reads programs and the fields of attune_operands for score features. Used by
+// c_problem_fields.hpp and c_plan.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,12 +19,8 @@ Value checked(const char* field, int32_t value, int32_t first, int32_t last, con
   return static_cast<Value>(value);
 }
 
-// Returns a field that must be 0 or 1.
-bool flag(const char* field, int32_t value);
-
-void read_scores(const attune_problem& c, Problem* p);
-// Reads the fields of ops with a cache (c_append.cpp).
-void read_append(const attune_problem& c, Problem* p);
+// Returns the digest of a program; an empty one for null.
+ProgramDigest digest_of(const attune_program* program);
 // Returns the program with this digest; null if the digest is empty.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 // Throws if one name of a plan means two different captures or scalars.

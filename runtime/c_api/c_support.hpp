@@ -140,8 +140,7 @@ inline OperandView view_of(const attune_tensor& x) {
 inline attune_tensor tensor_of_view(const OperandView& x) {
   return {x.data, x.batch_stride, x.row_stride, x.head_stride};
 }
-// For op append_kv: returns its struct after a check of the size, and reads the struct's tensors.
+// Returns the struct of op append_kv after a check of its size.
 attune_append_operands read_append_operands(const attune_append_operands* append);
-void read_append_tensors(const attune_append_operands* append, Operands* operands);
 
 }  // namespace attune::c_api
