@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 
-#include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/families.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/open_device.hpp"
