@@ -98,7 +98,9 @@ struct ImageKey {
   // source by any compiler.
   ToolchainIdentity toolchain;
   Config config;
-  std::string source_digest;  // of the compiled source; see renderer.hpp
+  // The digest of the compiled source; see renderer.hpp. If a look-up leaves it empty, it finds
+  // images of this template_digest instead.
+  std::string source_digest;
 };
 
 struct StoredImage {

@@ -103,7 +103,10 @@ newest_limit AS (
   WHERE power_limit_w > 0 GROUP BY device_id)
 SELECT w.id AS winner_id, p.text AS problem, s.text AS shape, d.name AS device,
        c.template_name AS template, w.config AS config,
-       CASE WHEN c.template_digest <> n.template_digest THEN 'template'
+       CASE WHEN c.template_digest <> n.template_digest AND instr(c.template_digest, '.') > 0
+             AND substr(c.template_digest, 1, instr(c.template_digest, '.'))
+               = substr(n.template_digest, 1, instr(c.template_digest, '.')) THEN 'text'
+            WHEN c.template_digest <> n.template_digest THEN 'template'
             WHEN w.driver <> '' AND w.driver <> r.driver THEN 'driver'
             ELSE 'power_limit' END AS reason,
        CASE WHEN c.template_digest <> n.template_digest THEN c.template_digest

@@ -105,9 +105,10 @@ class Store {
   // sound.
   std::vector<std::string> verify() const;
   // Deletes images that no winner and no trial of a default config names. Also deletes trials,
-  // winners and images of templates whose digest is not in the list; an empty list keeps all. Pins
-  // stay. Then vacuums. Returns the numbers of deleted rows.
-  StoreStats collect_garbage(const std::vector<std::string>& keep_template_digests);
+  // winners and images of toolchains for which `is_live` returns false; null keeps all. Pins stay.
+  // Then vacuums. Returns the numbers of deleted rows.
+  StoreStats collect_garbage(
+      const std::function<bool(const ToolchainIdentity&)>& is_live = nullptr);
   // Deletes the trials and winners that the filter selects, and rows that only they name, then
   // vacuums. Pins stay. Returns the numbers of deleted rows.
   StoreStats remove(const RowFilter& takes);

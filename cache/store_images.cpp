@@ -112,10 +112,11 @@ std::optional<KernelImage> find_image(Database& database, const ImageKey& key) {
   Statement select(
       database,
       select_images("WHERE p.digest = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
-                    " AND i.source_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
+                    " AND (i.source_digest = ?5 OR (?5 = '' AND c.template_digest = ?8))"
+                    " AND (c.compiler = ?6 OR ?6 = '')"
                     " AND (c.options = ?7 OR (?6 = '' AND ?7 = ''))"));
   select.bind(problem_digest(key.spec), key.arch, key.config.to_text(), t.template_name,
-              key.source_digest, t.compiler, t.options);
+              key.source_digest, t.compiler, t.options, t.template_digest);
   std::optional<StoredImage> newest = newest_image(select);
   if (!newest) return std::nullopt;
   return std::move(newest->image);

@@ -34,16 +34,20 @@ void append_check(Database& database, const char* pragma, std::vector<std::strin
   }
 }
 
-void delete_dead_templates(Database& database, const std::vector<std::string>& keep) {
-  database.execute("CREATE TEMP TABLE IF NOT EXISTS kept (template_digest TEXT)");
-  database.execute("DELETE FROM temp.kept");
-  for (const std::string& digest : keep)
-    Statement(database, "INSERT INTO temp.kept VALUES (?)").bind(digest).run();
-  const std::string dead =
-      "toolchain_id IN (SELECT id FROM toolchain WHERE template_digest NOT IN (SELECT "
-      "template_digest FROM temp.kept))";
-  database.execute("DELETE FROM trial WHERE " + dead);
-  database.execute("DELETE FROM winner WHERE pinned = 0 AND " + dead);
+void delete_dead_toolchains(Database& database,
+                            const std::function<bool(const ToolchainIdentity&)>& is_live) {
+  std::vector<int64_t> dead;
+  Statement select(database,
+                   "SELECT id, template_name, template_digest, compiler, options FROM toolchain");
+  while (select.step()) {
+    int64_t id = 0;
+    ToolchainIdentity of;
+    select.read(id, of.template_name, of.template_digest, of.compiler, of.options);
+    if (!is_live(of)) dead.push_back(id);
+  }
+  for (const int64_t id : dead)
+    for (const char* from : {"trial WHERE", "winner WHERE pinned = 0 AND"})
+      Statement(database, fmt::format("DELETE FROM {} toolchain_id = ?", from)).bind(id).run();
 }
 
 void delete_unused(Database& database) {
@@ -136,9 +140,9 @@ StoreStats Store::shrink(const std::function<void(Database&)>& work) {
   return difference(before, stats());
 }
 
-StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_digests) {
+StoreStats Store::collect_garbage(const std::function<bool(const ToolchainIdentity&)>& is_live) {
   return shrink([&](Database& database) {
-    if (!keep_template_digests.empty()) delete_dead_templates(database, keep_template_digests);
+    if (is_live) delete_dead_toolchains(database, is_live);
   });
 }
 

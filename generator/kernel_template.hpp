@@ -72,6 +72,11 @@ class KernelTemplate {
   virtual std::string_view knobs_path() const = 0;
 
   virtual const Served& serves() const = 0;
+  // Returns the revision of the template: 1, until its results, the arguments of its kernels or its
+  // launch change. Raise it then. Winners and images of another revision are not used. Any other
+  // change of the text only makes timings old. tests/generator/revision_test.cpp refuses a changed
+  // launch or argument struct without a new revision.
+  virtual int revision() const { return 1; }
   // Returns nullopt if the template serves the spec on this arch. Otherwise returns a sentence such
   // as "head_dim_qk is 264; must be at most 256", about an op or feature that serves() lacks, or
   // from refusal().

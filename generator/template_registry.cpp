@@ -10,6 +10,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/render/renderer.hpp"
 
 namespace attune {
 
@@ -87,6 +88,16 @@ std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
   std::stable_sort(families.begin(), families.end(),
                    [&](const Family& a, const Family& b) { return fit(a) < fit(b); });
   return families;
+}
+
+TemplateState template_state(std::string_view name, std::string_view digest) {
+  for (const KernelTemplate* one : all_templates())
+    if (one->name() == name) {
+      const std::string& now = template_digest(*one);
+      if (now == digest) return TemplateState::kSame;
+      return same_revision(now, digest) ? TemplateState::kReworded : TemplateState::kChanged;
+    }
+  return TemplateState::kGone;
 }
 
 std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,

@@ -19,6 +19,17 @@ void add_template(const KernelTemplate& kernel_template);
 // Throws kInvalidArgument, with the known templates, for an unknown name.
 const KernelTemplate& template_by_name(std::string_view name);
 
+// The state of the template from which a stored record was made, as this version has it.
+enum class TemplateState {
+  kSame,      // the same text
+  kReworded,  // another text of the same revision: the record is valid, its timings are old
+  kChanged,   // another revision: the record is stale
+  kGone,      // there is no such template
+};
+// `digest`: the template digest in the record.
+TemplateState template_state(std::string_view name, std::string_view digest);
+inline bool is_current(TemplateState state) { return state <= TemplateState::kReworded; }
+
 // A template, and the arch that its code is compiled for.
 struct Family {
   const KernelTemplate* kernel_template = nullptr;

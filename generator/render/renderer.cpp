@@ -317,10 +317,17 @@ std::string make_digest(const KernelTemplate& kernel_template) {
   std::string text(kernel_template.name());
   for (const std::string& file : files_of(kernel_template))
     text.append("\n").append(comment_free(*bundled_text(file)));
-  return xxh3_128_hex(text + "\n" + written_for_samples(kernel_template));
+  return fmt::format("r{}.{}", kernel_template.revision(),
+                     xxh3_128_hex(text + "\n" + written_for_samples(kernel_template)));
 }
 
 }  // namespace
+
+bool same_revision(std::string_view digest, std::string_view other) {
+  const size_t point = digest.find('.');
+  return digest == other || (point != std::string_view::npos &&
+                             digest.substr(0, point + 1) == other.substr(0, point + 1));
+}
 
 const std::string& template_digest(const KernelTemplate& kernel_template) {
   return kernel_template.digest_.get([&] { return make_digest(kernel_template); });

@@ -32,10 +32,13 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
 // comments do not change it; any other changed byte, constant or generated part does.
 std::string source_digest(const Source& source);
 
-// Returns the digest, without comments, of every file that a kernel of the template may contain,
-// and of the constants and generated parts that its family adds for some sample problems. It is
-// part of the identity of trials and winners, whose timings depend on it. It needs no rendering of
-// each kernel.
+// Returns "r<revision>.<digest>". The digest is of the text, without comments, of every file that a
+// kernel of the template may contain, and of the constants and generated parts that its family adds
+// for some sample problems. It is part of the identity of trials and winners, whose timings depend
+// on it. It needs no rendering of each kernel.
 const std::string& template_digest(const KernelTemplate& kernel_template);
+// True if both digests of one template have the same revision: kernels of both texts have the same
+// arguments, launch and results. Digests without a revision, of attune 0.2, are equal or not.
+bool same_revision(std::string_view digest, std::string_view other);
 
 }  // namespace attune

@@ -48,9 +48,17 @@ std::string stored_bytes(const BundleBytes& whole, uint64_t offset, uint64_t byt
   return packed > 0 ? zstd_unpacked(whole.read(offset, packed), bytes) : whole.read(offset, bytes);
 }
 
+// Returns the identity of an image besides its source.
+std::string kernel_text(const ImageKey& key) {
+  return fmt::format("{}|{}|{}", key.arch, to_text(key.spec), key.config.to_text());
+}
 std::string identity_text(const ImageKey& key) {
-  return fmt::format("{}|{}|{}|{}|{}", key.toolchain.template_name, key.source_digest, key.arch,
-                     to_text(key.spec), key.config.to_text());
+  return fmt::format("{}|{}|{}", key.toolchain.template_name, key.source_digest, kernel_text(key));
+}
+
+bool same_source(const ImageKey& stored, const ImageKey& key) {
+  if (!key.source_digest.empty()) return stored.source_digest == key.source_digest;
+  return stored.toolchain.template_digest == key.toolchain.template_digest;
 }
 
 std::string file_name(const ManifestEntry& entry) {
@@ -252,7 +260,9 @@ std::vector<std::string> Bundle::faults() const {
 
 std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
   for (const Entry& entry : entries_) {
-    if (identity_text(entry.key) != identity_text(key)) continue;
+    if (entry.key.toolchain.template_name != key.toolchain.template_name ||
+        !same_source(entry.key, key) || kernel_text(entry.key) != kernel_text(key))
+      continue;
     if (!key.toolchain.compiler.empty() && key.toolchain.compiler != entry.key.toolchain.compiler)
       continue;
     if (!key.toolchain.options.empty() && key.toolchain.options != entry.key.toolchain.options)

@@ -124,6 +124,7 @@ CachedKernel ImageSource::make(const Choice& choice, Compile compile) const {
   ImageKey key = image_key(choice, source);
   key.toolchain.options = needed_options(*device_, choice.family.arch);
   if (CachedKernel found = stored(choice, key); found.kernel) return found;
+  if (CachedKernel found = as_timed(choice, key); found.kernel) return found;
   if (!may_compile_)
     throw Error(
         ErrorCode::kWouldCompile,
@@ -154,6 +155,18 @@ CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) cons
     if (CachedKernel found = load(bundle.image(key), "bundle"); found.kernel) return found;
   if (CachedKernel found = load(stores_.image(key), "store"); found.kernel) return found;
   return {};
+}
+
+// Returns the winner's image as it was timed, if it was compiled from another text of the same
+// revision of the template; otherwise none.
+CachedKernel ImageSource::as_timed(const Choice& choice, ImageKey key) const {
+  const std::string& now = template_digest(*choice.family.kernel_template);
+  if (!choice.winner || choice.winner->toolchain.template_digest == now ||
+      !same_revision(now, choice.winner->toolchain.template_digest))
+    return {};
+  key.source_digest.clear();
+  key.toolchain.template_digest = choice.winner->toolchain.template_digest;
+  return stored(choice, key);
 }
 
 CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, ImageKey key) const {

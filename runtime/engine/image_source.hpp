@@ -35,6 +35,7 @@ class ImageSource {
   CachedKernel obtain(const Choice& choice, Compile compile) const;
   CachedKernel make(const Choice& choice, Compile compile) const;
   CachedKernel stored(const Choice& choice, const ImageKey& key) const;
+  CachedKernel as_timed(const Choice& choice, ImageKey key) const;
   CachedKernel compiled(const Choice& choice, const Source& source, ImageKey key) const;
   void keep(const ImageKey& key, const KernelImage& image) const;
 

@@ -43,6 +43,7 @@ struct Usable {
   KernelSpec spec;
   double distance, threads_apart;
   bool same_shape, same_bucket;
+  bool other_text;  // timed with another text of its template
 };
 
 class Climb {
@@ -67,7 +68,8 @@ class Climb {
       const double distance = shape_distance(winner.shape, shape_);
       if (std::isnan(distance)) continue;  // from negative extents
       const KernelSpec& spec = canonical_spec(winner.spec, shape_) == spec_ ? winner.spec : spec_;
-      const Family* const family = family_of_winner(winner, spec);
+      bool other_text = false;
+      const Family* const family = family_of_winner(winner, spec, &other_text);
       if (!family && rules_.pins_bind && winner.pinned && to_text(winner.shape) == shape_text_)
         throw Error(ErrorCode::kNotTuned,
                     fmt::format("{} is pinned to {} with {}, which cannot run here: {}",
@@ -77,8 +79,8 @@ class Climb {
                                                              : ladder_->passed_over.back()));
       if (family)
         usable_.push_back({&winner, family, spec, distance, threads_apart(winner, device_),
-                           to_text(winner.shape) == shape_text_,
-                           bucket_of(winner.shape) == bucket_});
+                           to_text(winner.shape) == shape_text_, bucket_of(winner.shape) == bucket_,
+                           other_text});
     }
     std::stable_sort(usable_.begin(), usable_.end(), [](const Usable& a, const Usable& b) {
       return std::tie(a.distance, a.threads_apart) < std::tie(b.distance, b.threads_apart);
@@ -171,16 +173,22 @@ class Climb {
   }
 
  private:
-  const Family* family_of_winner(const WinnerRecord& winner, const KernelSpec& spec) {
+  // Returns the family that runs the winner here, or null. Sets *other_text if the winner was timed
+  // with another text of the same revision of its template.
+  const Family* family_of_winner(const WinnerRecord& winner, const KernelSpec& spec,
+                                 bool* other_text) {
     const auto pass_over_it = [&](const std::string& why) {
       pass_over(fmt::format("winner for {} ({}): {}", to_text(winner.shape),
                             winner.toolchain.template_name, why));
     };
     const Family* const family = serving_.find(winner.toolchain.template_name);
+    const std::string& timed = winner.toolchain.template_digest;
+    const std::string now = family ? rules_.digest_of(*family->kernel_template) : timed;
+    *other_text = now != timed;
     if (!family)
       pass_over(fmt::format("winner for {}: template {} does not serve this problem here",
                             to_text(winner.shape), winner.toolchain.template_name));
-    else if (rules_.digest_of(*family->kernel_template) != winner.toolchain.template_digest)
+    else if (!same_revision(now, timed))
       pass_over_it("the template has changed since; tune again");
     else if (family->arch.name() != winner.arch)
       pass_over_it(
@@ -217,6 +225,8 @@ class Climb {
   }
 
   void take(const Usable& row, Rung rung, std::string why) {
+    if (row.other_text)
+      why += "; timed with another text of the template (attune tune --refresh times it again)";
     ladder_->choices.push_back({*row.family, row.spec, row.winner->config, rung, std::move(why),
                                 row.distance, *row.winner});
   }

@@ -53,7 +53,8 @@ enum class Compiling { kAllowed, kNever };
 struct LadderRules {
   Policy policy = Policy::kDefault;
   Compiling compiling = Compiling::kAllowed;
-  // A winner is stale if the digest of its template has changed.
+  // A winner is stale if its template's digest has another revision. With another digest of the
+  // same revision, only its timings are old.
   std::function<std::string(const KernelTemplate&)> digest_of = template_digest;
   // If true, a pin for the exact shape is the only choice, and climb throws kNotTuned if this pin
   // cannot run here.

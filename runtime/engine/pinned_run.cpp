@@ -44,7 +44,7 @@ std::vector<std::string> faults_of(const std::vector<Pin>& pins) {
         "{} is pinned to {}", to_text(problem_of(pin.spec, pin.shape)), pin.template_name);
     if (!one)
       faults.push_back(what + ", which this version of attune does not have");
-    else if (template_digest(*one) != pin.template_digest)
+    else if (!same_revision(template_digest(*one), pin.template_digest))
       faults.push_back(what + ", which has changed since: tune and pin again with this version");
   }
   return faults;

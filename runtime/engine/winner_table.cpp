@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "generator/core/system/error.hpp"
-#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/engine/image_source.hpp"
 #include "runtime/engine/ladder.hpp"
@@ -15,13 +14,6 @@ namespace attune {
 namespace {
 
 std::string key_of(const KernelSpec& spec) { return to_text(family_of(spec)); }
-
-bool is_current(const WinnerRecord& winner) {
-  for (const KernelTemplate* one : all_templates())
-    if (one->name() == winner.toolchain.template_name)
-      return template_digest(*one) == winner.toolchain.template_digest;
-  return false;
-}
 
 }  // namespace
 
@@ -80,7 +72,8 @@ PinFile WinnerTable::pins(const DeviceIdentity& device) {
       if (device.is_cpu() && winner.device.sm_count > 0 &&
           winner.device.sm_count != device.sm_count)
         continue;
-      if (!is_current(winner)) continue;
+      const ToolchainIdentity& of = winner.toolchain;
+      if (!is_current(template_state(of.template_name, of.template_digest))) continue;
       if (!seen.insert(to_text(problem_of(winner.spec, winner.shape))).second) continue;
       winner.device = device;
       first.push_back(std::move(winner));

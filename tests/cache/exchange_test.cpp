@@ -351,9 +351,9 @@ TEST_F(ExchangeTest, ProgramsThatNoProblemNamesAreCollected) {
   Store from = store("from");
   const TuningKey key = key_with_programs();
   from.put_winner(key, sample_winner(key));
-  from.collect_garbage({});
+  from.collect_garbage();
   EXPECT_EQ(from.programs().size(), 2U);
-  from.collect_garbage({"another template"});
+  from.collect_garbage([](const ToolchainIdentity&) { return false; });
   EXPECT_TRUE(from.programs().empty());
 }
 

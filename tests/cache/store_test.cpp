@@ -273,6 +273,12 @@ TEST_F(StoreTest, ImageOfAnotherIdentityIsAMiss) {
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.options = "-O0"; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.compiler = "nvrtc 12.8"; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.source_digest = "another source"; }));
+  EXPECT_FALSE(missed([](ImageKey& key) { key.source_digest.clear(); }))
+      << "found by the digest of its template";
+  EXPECT_TRUE(missed([](ImageKey& key) {
+    key.source_digest.clear();
+    key.toolchain.template_digest = "t2";
+  }));
   EXPECT_FALSE(missed([](ImageKey& key) { key.toolchain.template_digest = "t2"; }))
       << "another file of the template changed, this kernel did not";
 }
@@ -333,12 +339,13 @@ TEST_F(StoreTest, GarbageIsEveryUnreferencedRow) {
   dead_key.device.sm_count = 1;
   store.put_trial(dead_key, dead);
 
-  const StoreStats first = store.collect_garbage({});
+  const StoreStats first = store.collect_garbage();
   EXPECT_EQ(first.images, 1);
   EXPECT_EQ(first.trials, 0);
   EXPECT_GE(first.file_bytes, 40'000) << "vacuumed, in whole pages";
   EXPECT_FALSE(store.image(sample_image_key(32)).has_value());
-  const StoreStats second = store.collect_garbage({"t1"});
+  const StoreStats second =
+      store.collect_garbage([](const ToolchainIdentity& of) { return of.template_digest == "t1"; });
   EXPECT_EQ(second.trials, 1);
   EXPECT_EQ(second.devices, 1);
   EXPECT_EQ(second.images, 0);

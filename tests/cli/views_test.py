@@ -103,6 +103,9 @@ def check_flip(database):
                "SELECT to_config, overlap, round(to_median_us / from_median_us) FROM v_flip") == ("block_m=1", 0, 2)
     assert one(database, "SELECT count(*) FROM v_flip") == (1,)
     assert one(database, "SELECT count(*) FROM v_stale WHERE reason = 'template' AND now = 'later'")[0] > 0
+    database.execute("UPDATE toolchain SET template_digest = 'r1.later' WHERE id = 99")
+    reasons = database.execute("SELECT DISTINCT reason, was LIKE 'r1.%' FROM v_stale WHERE now = 'r1.later'").fetchall()
+    assert sorted(reasons) == [("template", 0), ("text", 1)], reasons
 
 
 def check_damage(database):

@@ -178,6 +178,15 @@ TEST_F(BundleTest, AnotherSourceIsAMiss) {
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }
 
+TEST_F(BundleTest, AnEmptySourceFindsAnImageByItsTemplatesDigest) {
+  write_bundle(folder_.path(), {kernel()});
+  ImageKey key = kernel().key;
+  key.source_digest.clear();
+  EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
+  key.config.set("stages", 99);
+  EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
+}
+
 TEST_F(BundleTest, WritingAgainAddsToABundleAndTouchesNothingElse) {
   BundledKernel other = kernel();
   other.key.arch = "sm_80";

@@ -148,6 +148,29 @@ TEST_F(EngineTest, AnImageServesWhileItsSourceIsTheSame) {
   EXPECT_EQ(engine(options()).plan(problem_)->image_from, "store");
 }
 
+// After an upgrade that changes the text of a template but not its revision.
+TEST_F(EngineTest, AWinnerOfAnotherTextRunsTheImageThatWasTimed) {
+  WinnerRecord winner = put_winner(problem_);
+  const auto first = engine(options()).plan(problem_);
+  ASSERT_EQ(first->config, winner.config);
+  ImageKey key =
+      testing::image_key_of(*first->kernel_template, winner.spec, first->arch, winner.config);
+  Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+  const KernelImage image = store.image(key).value();
+  std::filesystem::remove(folder_ / "store.db");
+  Store upgraded = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+  key.source_digest = "of the text before";
+  key.toolchain.template_digest = winner.toolchain.template_digest = "r1.of the text before";
+  upgraded.put_image(key, image);
+  upgraded.put_winner({winner.spec, winner.shape, device_->identity(), {"test"}}, winner);
+  const int compiled = device_->compiler_.total();
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->image_from, "store");
+  EXPECT_EQ(device_->compiler_.total(), compiled);
+  EXPECT_THAT(plan->why, HasSubstr("another text of the template"));
+}
+
 TEST_F(EngineTest, PolicyStrictRefusesWhatIsNotTuned) {
   EngineOptions strict = options();
   strict.policy = Policy::kStrict;

@@ -80,7 +80,9 @@ class LadderTest : public ::testing::Test {
   Ladder climb_for(const Problem& asked, const std::vector<WinnerRecord>& winners,
                    Policy policy = Policy::kDefault,
                    Compiling compiling = Compiling::kAllowed) const {
-    const auto digest_of = [this](const KernelTemplate&) { return ++digests_asked_, "digest"; };
+    const auto digest_of = [this](const KernelTemplate&) {
+      return ++digests_asked_, rules_digest_;
+    };
     return climb(asked, serving_, winners, device_, {policy, compiling, digest_of});
   }
   // Returns a problem with any mask and window, at the lengths of `seqlen`.
@@ -104,6 +106,7 @@ class LadderTest : public ::testing::Test {
   }
 
   mutable int digests_asked_ = 0;
+  std::string rules_digest_ = "digest";  // of every template
   DeviceIdentity device_{"cpu:test", 4, 0, 0, 0, 0, 0, "+avx2", "Test CPU", ""};
   OneKnob tiled_{"tiled"}, reference_{"plain"};
   Serving serving_{{{&tiled_, parse_arch("sm_90")}}, Family{&reference_, parse_arch("sm_90")}, {}};
@@ -210,6 +213,17 @@ TEST_F(LadderTest, AWinnerOfAnotherTemplateTextIsStale) {
   const Ladder ladder = climb_for(1000, {stale});
   EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
   EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("the template has changed since")));
+}
+
+TEST_F(LadderTest, AWinnerOfAnotherTextOfTheRevisionIsTakenAndSaysSo) {
+  rules_digest_ = "r1.now";
+  WinnerRecord reworded = winner(1000);
+  reworded.toolchain.template_digest = "r1.before";
+  const Ladder ladder = climb_for(1000, {reworded});
+  EXPECT_EQ(ladder.choices[0].rung, Rung::kExact);
+  EXPECT_THAT(ladder.choices[0].why, HasSubstr("timed with another text of the template"));
+  reworded.toolchain.template_digest = "r2.before";
+  EXPECT_EQ(climb_for(1000, {reworded}).choices[0].rung, Rung::kDefaultConfig);
 }
 
 TEST_F(LadderTest, AWinnerThatCannotRunHereSaysWhy) {

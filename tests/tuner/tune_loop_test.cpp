@@ -246,6 +246,30 @@ TEST_F(TuneStoreTest, ANewTemplateTextIsTunedAnew) {
   EXPECT_EQ(report.shapes[0].reused, 0);
 }
 
+TEST_F(TuneStoreTest, AnotherTextOfTheRevisionKeepsWinnersUntilRefreshed) {
+  const World world({.seed = 12});
+  Store store = open_store();
+  const auto tune_text = [&](const std::string& digest, bool refresh) {
+    Outcome run;
+    SimulatedTarget target(world);
+    target.template_digest = digest;
+    SimulatedBackend backend(world, run.clock, 5);
+    TuneOptions options;
+    options.now = [&run] { return run.clock.now_s; };
+    options.refresh = refresh;
+    return tune(target, backend, &store, {llama_problem(1024)}, options).shapes[0];
+  };
+  const ShapeReport first = tune_text("r1.a", false);
+  const ShapeReport after = tune_text("r1.b", false);
+  EXPECT_TRUE(after.already_tuned);
+  EXPECT_THAT(after.note, ::testing::HasSubstr("another text of the template"));
+  EXPECT_EQ(after.winner->config, first.winner->config);
+  const ShapeReport refreshed = tune_text("r1.b", true);
+  EXPECT_EQ(refreshed.winner->toolchain.template_digest, "r1.b");
+  EXPECT_TRUE(tune_text("r1.b", false).note.empty());
+  EXPECT_FALSE(tune_text("r2.c", false).already_tuned);
+}
+
 // Rules of a space may change without the template's text, and its digest covers only the text.
 TEST_F(TuneStoreTest, AStoredConfigThatIsLegalNoMoreIsNotUsedAgain) {
   const World world({.seed = 12});

@@ -7,6 +7,7 @@
 
 #include "cache/winner_rule.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/render/renderer.hpp"
 
 namespace attune {
 namespace {
@@ -65,8 +66,9 @@ bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   trials_.add_known();
   if (report_.winner = settled(); report_.winner) {
     report_.already_tuned = report_.complete = true;
-    const std::string changed =
+    std::string changed =
         difference(report_.winner->conditions, context_.target.identity().conditions, "{}, now {}");
+    if (of_another_text(*report_.winner)) changed = "another text of the template";
     if (!changed.empty()) report_.note = "measured with " + changed + "; --refresh times it again";
     return false;
   }
@@ -107,28 +109,41 @@ void ShapeTuner::guarded(const Work& work) {
 }
 
 // Returns the winner of an earlier pass. Otherwise returns the stored winner of an earlier tune if
-// it has at least this effort, one of the current toolchains, and a config that is still legal (the
-// digest of a template does not cover its rules).
+// it has at least this effort, one of the current toolchains (another text of the same revision of
+// the template counts), and a config that is still legal (the digest of a template does not cover
+// its rules).
 std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   if (earlier_winner_) return earlier_winner_;
   std::optional<WinnerRecord> winner = trials_.book().stored_winner();
   if (!winner || winner->effort < trials_.effort()) return std::nullopt;
   const std::vector<Family>& families = trials_.task().spaces->families();
   const auto is_current = [&](const Family& f) {
-    return context_.target.toolchain(f).digest() == winner->toolchain.digest() &&
+    ToolchainIdentity now = context_.target.toolchain(f);
+    if (same_revision(now.template_digest, winner->toolchain.template_digest))
+      now.template_digest = winner->toolchain.template_digest;
+    return now.digest() == winner->toolchain.digest() &&
            trials_.task().spaces->is_legal({f, winner->config, false});
   };
   if (!std::any_of(families.begin(), families.end(), is_current)) return std::nullopt;
   return winner;
 }
 
+// True if the winner was timed with another text of its template than the current one.
+bool ShapeTuner::of_another_text(const WinnerRecord& winner) const {
+  for (const Family& family : trials_.task().spaces->families())
+    if (context_.target.toolchain(family).template_name == winner.toolchain.template_name)
+      return context_.target.toolchain(family).template_digest != winner.toolchain.template_digest;
+  return false;
+}
+
 // Returns the stored winner if it is not noisy, its search was complete, and a new search would
 // begin with known candidates only. (Hints from other shapes do not count, because they change with
-// each tune of those shapes.)
+// each tune of those shapes.) With another text of the template all candidates are unknown; the
+// winner stays valid then.
 std::optional<WinnerRecord> ShapeTuner::settled() const {
   std::optional<WinnerRecord> winner = former_winner();
-  if (!winner || !winner->complete || is_noisy(*winner) ||
-      !trials_.unknown(explorer_.first_wave({})).empty())
+  if (!winner || !winner->complete || is_noisy(*winner)) return std::nullopt;
+  if (!of_another_text(*winner) && !trials_.unknown(explorer_.first_wave({})).empty())
     return std::nullopt;
   return winner;
 }

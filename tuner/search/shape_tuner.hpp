@@ -39,6 +39,7 @@ class ShapeTuner {
 
  private:
   std::optional<WinnerRecord> former_winner() const;
+  bool of_another_text(const WinnerRecord& winner) const;
   std::optional<WinnerRecord> settled() const;
   bool begin(const std::vector<TuneCandidate>& hints);
   bool explore(const std::vector<TuneCandidate>& hints, const StepTime& time);

@@ -41,10 +41,11 @@ int verify(const DbOptions& options) {
 
 int gc(const DbOptions& options) {
   open_db(options);  // a missing store is an error, not a new store
-  std::vector<std::string> digests;
-  for (const KernelTemplate* one : all_templates()) digests.push_back(template_digest(*one));
   const StoreStats gone =
-      Store::open(options.path(), StoreMode::kReadWrite).collect_garbage(digests);
+      Store::open(options.path(), StoreMode::kReadWrite)
+          .collect_garbage([](const ToolchainIdentity& of) {
+            return is_current(template_state(of.template_name, of.template_digest));
+          });
   if (options.json) {
     print_json("db.gc", {{"trials", gone.trials},
                          {"winners", gone.winners},

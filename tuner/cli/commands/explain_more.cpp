@@ -96,12 +96,17 @@ std::string device_change(const DeviceIdentity& theirs, const DeviceIdentity& ou
 }
 
 std::string template_change(const WinnerRecord& winner) {
-  for (const KernelTemplate* one : all_templates())
-    if (one->name() == winner.toolchain.template_name)
-      return template_digest(*one) == winner.toolchain.template_digest
-                 ? ""
-                 : fmt::format("template {} has changed since", one->name());
-  return fmt::format("template {} is not known here", winner.toolchain.template_name);
+  const std::string& name = winner.toolchain.template_name;
+  switch (template_state(name, winner.toolchain.template_digest)) {
+    case TemplateState::kSame:
+      return "";
+    case TemplateState::kReworded:
+      return fmt::format("the text of template {} is another since", name);
+    case TemplateState::kChanged:
+      return fmt::format("template {} has changed since", name);
+    default:
+      return fmt::format("template {} is not known here", name);
+  }
 }
 
 std::optional<TrialRecord> runner_up_of(const WinnerRecord& winner, const Store& store) {

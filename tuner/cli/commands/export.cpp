@@ -126,7 +126,7 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
 // because its kernel can no longer be made.
 StoredImage make_image(const WinnerRecord& winner) {
   const KernelTemplate& one = template_by_name(winner.toolchain.template_name);
-  if (template_digest(one) != winner.toolchain.template_digest)
+  if (!same_revision(template_digest(one), winner.toolchain.template_digest))
     throw Error(ErrorCode::kNotTuned,
                 fmt::format("template {} has changed since {} was tuned, and the store has no "
                             "image of the tuned kernel; tune again",

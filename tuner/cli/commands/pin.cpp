@@ -36,12 +36,11 @@ std::string hex_of(const PinFile& pins) {
 // Returns the store's pins. Leaves out winners whose template has changed, and counts them in
 // *stale.
 PinFile pins_of_store(const Options& options, size_t* stale) {
-  std::set<std::string> digests;
-  for (const KernelTemplate* one : all_templates()) digests.insert(template_digest(*one));
   std::vector<WinnerRecord> winners;
   for (WinnerRecord& winner : open_db(options).all_winners()) {
     if (!matches(options, winner.device, winner.toolchain)) continue;
-    if (digests.count(winner.toolchain.template_digest) == 0)
+    const ToolchainIdentity& of = winner.toolchain;
+    if (!is_current(template_state(of.template_name, of.template_digest)))
       ++*stale;
     else
       winners.push_back(std::move(winner));

@@ -56,8 +56,6 @@ class Reader {
  public:
   Reader(const Store& store, const PeerTimes& peers)
       : winners_(store.all_winners()), trials_(store.all_trials()), peers_(peers) {
-    for (const KernelTemplate* one : all_templates())
-      digests_[std::string(one->name())] = template_digest(*one);
     for (const WinnerRecord& winner : winners_) note_conditions(winner.device, winner);
     for (const StoredTrial& stored : trials_) note_conditions(stored.key.device, stored.trial);
   }
@@ -92,9 +90,11 @@ class Reader {
   // Returns why a program would not use the winner, or why its times may be wrong; "" if neither is
   // the case.
   std::string why_old(const WinnerRecord& winner) const {
-    const auto digest = digests_.find(winner.toolchain.template_name);
-    if (digest == digests_.end()) return "template gone";
-    if (digest->second != winner.toolchain.template_digest) return "template changed";
+    const ToolchainIdentity& of = winner.toolchain;
+    const TemplateState state = template_state(of.template_name, of.template_digest);
+    if (state == TemplateState::kGone) return "template gone";
+    if (state == TemplateState::kChanged) return "template changed";
+    if (state == TemplateState::kReworded) return "template text changed";
     const Conditions& newest = newest_conditions_.at(winner.device.text()).second;
     const std::string changed = difference(winner.conditions, newest, "{}, now {}");
     if (changed.empty()) return "";
@@ -229,7 +229,6 @@ class Reader {
   const std::vector<WinnerRecord> winners_;
   const std::vector<StoredTrial> trials_;
   const PeerTimes& peers_;
-  std::map<std::string, std::string> digests_;  // of the templates in this version
   std::map<std::string, std::pair<std::string, Conditions>> newest_conditions_;  // with their time
   std::map<KeyText, size_t> keys_;
   Names devices_, templates_, drivers_, compilers_, families_;
