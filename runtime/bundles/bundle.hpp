@@ -84,9 +84,9 @@ class Bundle {
   std::set<std::string> archs() const;
   // True if there is a kernel for this arch, compiled with these options; empty = any options.
   bool serves(const std::string& arch, const std::string& options) const;
-  // Returns the image of this spec, arch, config and source; the key's `compiler` may be empty. With
-  // an empty source_digest, any source of the key's template_digest counts. If
-  // its file is missing, altered or writable by other users, logs that and returns nullopt.
+  // Returns the image of this spec, arch, config and source. The key's `compiler` may be empty. If
+  // its source_digest is empty, finds an image of its template_digest. If the image's file is
+  // missing, altered or writable by other users, logs that and returns nullopt.
   std::optional<KernelImage> image(const ImageKey& key) const;
   size_t num_images() const { return entries_.size(); }
   // Returns one sentence for each image that is missing or differs from the manifest.

@@ -4,6 +4,8 @@
 // tune_budget_test.cpp.
 #include "tuner/search/tune_loop.hpp"
 
+#include <gmock/gmock.h>
+
 #include "cache/winner_rule.hpp"
 #include "tests/tuner/simulated_tune.hpp"
 
