@@ -16,7 +16,7 @@ load contract
   expect 0
   [[ $output == *"(default)"* && $output == *"95 % interval"* && $output == *"winner  "* ]]
   local head=${output%%Explored*}
-  [[ $head == *"Final of 20"*"over default"*"winner  "* && $head == *"(default)"* ]]
+  [[ $head == *"Final race of 20"*"over default"*"winner  "* && $head == *"(default)"* ]]
 }
 
 @test "show --limit leaves rows of exploring out and counts them" {
@@ -27,7 +27,7 @@ load contract
   all=$(wc -l <<<"$output")
   attune db show --problem $problem --limit 1
   expect 0
-  [[ $output == *" more rows; all are shown without --limit"* && $output == *"Final of"* ]]
+  [[ $output == *" more rows; all are shown without --limit"* && $output == *"Final race of"* ]]
   [ "$(wc -l <<<"$output")" -lt "$all" ]
   attune db show --problem $problem --limit=-1
   refused 1 "--limit is -1; must be at least 0"

@@ -210,5 +210,5 @@ END
   attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
   refused 1 "my-kernels.o" "C identifier"
   attune compile --arch cpu --problem $problem --out "$dir/int.o"
-  refused 1 "int.o" "no keyword"
+  refused 1 "int.o" "not a keyword"
 }

@@ -344,10 +344,12 @@ TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale.head_stride is -3"));
   operands_.v_scale.head_stride = 0;
   operands_.k_scale.block_stride = int64_t{1} << 60;
-  EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is 1152921504606846976; with 3 steps"));
+  EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is 1152921504606846976; must be at most "
+                                   "192153584101141162: 3 steps"));
   operands_.k_scale.block_stride = 1;
   operands_.v_scale.batch_stride = INT64_MAX;
-  EXPECT_THAT(refusal(), HasSubstr("v_scale.batch_stride is 9223372036854775807; with 2 steps"));
+  EXPECT_THAT(refusal(), HasSubstr("v_scale.batch_stride is 9223372036854775807; must be at most "
+                                   "288230376151711743: 2 steps"));
   operands_.v_scale.batch_stride = 0;
   operands_.q_scale.heads_per_scale = 3;
   EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; must divide the 4"));
