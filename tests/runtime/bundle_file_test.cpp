@@ -132,11 +132,11 @@ TEST_F(BundleFileTest, ACutFileAndADamagedHeaderAreReportedApart) {
     other[at] = static_cast<char>(other[at] ^ 16);
     return refusal(other);
   };
-  EXPECT_THAT(changed(24), HasSubstr("is damaged")) << "the length of the file";
-  EXPECT_THAT(changed(31), HasSubstr("is damaged"));
-  EXPECT_THAT(changed(16), HasSubstr("is damaged")) << "the length of the index";
+  EXPECT_THAT(changed(24), HasSubstr("its header or index is damaged")) << "the length of the file";
+  EXPECT_THAT(changed(31), HasSubstr("its header or index is damaged"));
+  EXPECT_THAT(changed(16), HasSubstr("its header or index is damaged")) << "the length of the index";
   EXPECT_THAT(changed(22), HasSubstr("its header is damaged"));
-  EXPECT_THAT(changed(40), HasSubstr("is damaged")) << "the digest";
+  EXPECT_THAT(changed(40), HasSubstr("its header or index is damaged")) << "the digest";
 }
 
 // A forged bundle can have a correct digest, so each entry of its index is checked.
