@@ -109,7 +109,7 @@ def runners(arguments, library, attune):
     except attune.Error as error:
         raise ImportError(f"no target: {error}") from error
     plan = context.plan(attune.problem_text(q, k, v), layout=(q, k, v, o))
-    ctypes_call = attune._library.library.attune_abi_version
+    ctypes_call = attune.core.library.library.attune_abi_version
     return {
         "launcher": plan.launcher(
             q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o), "attention": lambda: attune.attention(q, k, v),
@@ -193,7 +193,7 @@ def measure(arguments):
     import attune
     library = {"numpy": Numpy, "torch": Torch}[arguments.library](arguments.target)
     found = runners(arguments, library, attune)
-    module = attune._library.module
+    module = attune.core.library.module
     for name, run in found.items():
         for _ in range(30):
             run()

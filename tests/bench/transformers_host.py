@@ -27,8 +27,8 @@ def costs(device="cuda"):
     """Returns times by name. adapter: the attention function without attune.attention(). attention: attune.attention()
     alone on the same operands. with_adapter: both together. mask, padded_mask: the mask function, which runs once per
     forward pass. sdpa_mask, sdpa_padded_mask: transformers' own mask function."""
-    import attune._transformers_attention as ours
-    from attune._transformers_masks import attune_mask
+    import attune.transformers.attention as ours
+    from attune.transformers.masks import attune_mask
     from transformers.masking_utils import sdpa_mask
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     q, k = (torch.randn(1, heads, 16, 64, device=device, dtype=dtype) for heads in (4, 2))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from attune import _library
+from attune.core import library as _library
 from header_structs import c_program, structs
 
 MIRRORS = {

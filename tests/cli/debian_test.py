@@ -144,7 +144,7 @@ def use(root, build, cc):
     if "libattune.so.0" not in run("readelf", "-d", root / "example"):
         sys.exit("a program does not ask for libattune.so.0")
     number = inside("/example").strip()
-    in_python = inside("python3", "-c", "import attune; from attune import _library as found; "
+    in_python = inside("python3", "-c", "import attune; from attune.core import library as found; "
                                         "print(attune.__version__, found.library._name, found.module is not None)")
     print(f"C: {number}; Python: {in_python.strip()}")
     if number not in version or in_python.split() != [number, "libattune.so.0", "True"]:

@@ -22,8 +22,8 @@ import attune.flash
 import attune.flex
 import attune.sdpa
 import attune.torch
-from attune import _graph
-from attune._library import module
+from attune.torch import graph as _graph
+from attune.core.library import module
 
 SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=SLOPES)
 

@@ -7,7 +7,7 @@ import unittest
 import warnings
 
 import attune
-import attune._padding
+import attune.ops.padding
 from caches import DTYPE, LIMIT, Cache, expected, ints, numbers, run_tests, tensor, turned
 from library_and_device import DEVICE, np, torch
 
@@ -131,7 +131,7 @@ class HeadDimsTest(unittest.TestCase):
 
     def test_refusals_and_the_warning(self):
         cache, q = Cache(6, [4, 9], 16, 2, 8, 8), self.draw(2, 1, 2, 8)
-        attune._padding._told.clear()
+        attune.ops.padding._told.clear()
         warnings.simplefilter("always", UserWarning)
         with self.assertWarnsRegex(
                 UserWarning, "attune copies caches of head dims 8 and 8 into wider tensors at each call") as caught:

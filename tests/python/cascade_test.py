@@ -29,7 +29,7 @@ def numbers(x):
 
 
 def filled_with_nan(x):
-    attune._tensors.fill(x, np.nan)
+    attune.core.tensors.fill(x, np.nan)
     return x
 
 
@@ -122,8 +122,8 @@ class CascadeTest(unittest.TestCase):
     def test_rows_outside_a_level_see_the_keys_of_other_levels(self):
         tree, of_one = (Tree(9, [[50], [9, 2, 20, 7]], [[0] * 4, range(4)], [1, 2, 1, 1]) for _ in range(2))
         tree.levels[0]["q_begins"] = ints([0, 3])
-        empty = attune._tensors.empty
-        with unittest.mock.patch("attune._tensors.empty", lambda *given: filled_with_nan(empty(*given))):
+        empty = attune.core.tensors.empty
+        with unittest.mock.patch("attune.core.tensors.empty", lambda *given: filled_with_nan(empty(*given))):
             o, lse = attune.cascade(tree.q, tree.levels, is_causal=True, return_lse=True)
         of_one.keys[0] = [keys[:, :0] for keys in of_one.keys[0]]
         for rows, (want, want_lse) in ((slice(0, 3), tree.expected(True)), (slice(3, 5), of_one.expected(True))):

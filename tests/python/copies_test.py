@@ -20,8 +20,8 @@ except ImportError:
 
 import attune
 from attune import flash
-from attune._copies import in_order_of, readable
-from attune._transformers_attention import attention_forward
+from attune.core.copies import in_order_of, readable
+from attune.transformers.attention import attention_forward
 from attune.flash import flash_attn_varlen_func
 from attune.flex import flex_attention
 from attune.sdpa import scaled_dot_product_attention as ours
@@ -263,8 +263,8 @@ class OrderTest(unittest.TestCase):
         """
         q = draw(2, 4, 13, 32)
         attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
-        with unittest.mock.patch("attune._attention.capturing", return_value=True), unittest.mock.patch(
-                "attune._attention._make_call", side_effect=AssertionError):
+        with unittest.mock.patch("attune.ops.attention.capturing", return_value=True), unittest.mock.patch(
+                "attune.ops.attention._make_call", side_effect=AssertionError):
             o = ours(q, q, q)
         self.assertTrue(o.is_contiguous())
         self.assertTrue(torch.allclose(o, theirs(q, q, q), atol=1e-5))

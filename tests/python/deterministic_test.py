@@ -18,7 +18,7 @@ import attune.flash
 import attune.flex
 import attune.sdpa
 import attune.torch
-from attune._context import Context
+from attune.ops.context import Context
 
 _lengths = itertools.count(17)  # new lengths need new plans
 

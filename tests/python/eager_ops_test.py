@@ -16,7 +16,7 @@ except ImportError:
 
 import attune.torch
 import quick_cases as cases
-from attune._library import module
+from attune.core.library import module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -161,7 +161,7 @@ if __name__ == "__main__":
         print(f"SKIP: no CPU target: {error}")
         sys.exit(77)
     if module is None or not hasattr(torch.Tensor,
-                                     "__dlpack_c_exchange_api__") or attune._quick.guard_maker(torch) is None:
+                                     "__dlpack_c_exchange_api__") or attune.ops.quick.guard_maker(torch) is None:
         print("SKIP: there is no _attune.abi3.so here, or PyTorch is another one")
         sys.exit(77)
     unittest.main()

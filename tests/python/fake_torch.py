@@ -203,6 +203,6 @@ class CudaLibrary:
         return self._library.attune_run(plan, operands, workspace, size, stream)
 
     def install(self):
-        from attune import _context, _workspace
+        from attune.ops import context as _context, workspace as _workspace
         _context.library = _workspace.library = self
         return self

@@ -229,7 +229,7 @@ class FlagsTest(unittest.TestCase):
 
     def test_transformers(self):
         try:
-            from attune._transformers_attention import attention_forward
+            from attune.transformers.attention import attention_forward
         except ImportError as error:
             self.skipTest(str(error))
         forward = lambda **x: attention_forward(torch.nn.Module(), first, first, first, None, **x)[0]  # noqa: E731

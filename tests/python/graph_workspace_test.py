@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     sys.exit(77)
 
 import attune
-from attune import _workspace
+from attune.ops import workspace as _workspace
 
 MEMSET_NODE = 2  # CU_GRAPH_NODE_TYPE_MEMSET
 

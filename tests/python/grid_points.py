@@ -11,7 +11,7 @@ import attune
 import attune.flash
 import attune.sdpa
 import published_grids as grids
-from attune._dropout import drawn_seed
+from attune.score.dropout import drawn_seed
 
 SDPA = ("SDPA_CPU", "SDPA_CPU_MASK", "SDPA_FLASH", "SDPA_EFFICIENT", "SDPA_EFFICIENT_MASK")
 FLASH = ("FLASH_2", "FLASH_2_PACKED", "FLASH_4")

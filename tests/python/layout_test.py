@@ -76,7 +76,7 @@ class AsWheel(unittest.TestCase):
 
     def test_other_arguments_go_to_the_program(self):
         self.assertEqual(self.installed.run("-m", "attune", "version"), output(PROGRAM, "version"))
-        entry = "import sys; sys.argv = ['attune', 'version']; from attune._program import main; main()"
+        entry = "import sys; sys.argv = ['attune', 'version']; from attune.core.program import main; main()"
         self.assertEqual(self.installed.run("-c", entry), output(PROGRAM, "version"))
 
     def test_imports_nothing_large(self):
@@ -93,7 +93,8 @@ class AsWheel(unittest.TestCase):
     def test_nvrtc_of_the_interpreter_comes_first(self):
         for place in ("nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"):
             (self.installed.packages / place).mkdir(parents=True, exist_ok=True)
-        folders = self.installed.run("-c", "from attune._nvrtc import nvrtc_folders; print(*nvrtc_folders())").split()
+        script = "from attune.core.nvrtc import nvrtc_folders; print(*nvrtc_folders())"
+        folders = self.installed.run("-c", script).split()
         self.assertEqual(
             folders, [str(self.installed.packages / place) for place in ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")])
         report = subprocess.run([self.installed.python, "-m", "attune", "doctor"], env=self.installed.environment,

@@ -13,7 +13,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
-from attune._library import module
+from attune.core.library import module
 
 if module is None:
     print("SKIP: the C module is not here")

@@ -15,10 +15,10 @@ except ImportError:
     sys.exit(77)
 
 import attune
-from attune._library import module
+from attune.core.library import module
 from held_gil import gil_held_elsewhere
 
-checked = attune._attention._checked
+checked = attune.ops.attention._checked
 
 
 def operands(rows=256, seed=1, dtype=torch.bfloat16):
@@ -113,7 +113,7 @@ class QuickGpuTest(unittest.TestCase):
     def test_a_capture_that_was_not_prepared_is_refused_or_right(self):
         q, k, v = operands(384, seed=5)
         attune.attention(q, k, v), attune.attention(q, k, v)
-        plan = attune._attention.context_of(None, "cuda:0").plan(attune.problem_text(q, k, v))
+        plan = attune.ops.attention.context_of(None, "cuda:0").plan(attune.problem_text(q, k, v))
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):

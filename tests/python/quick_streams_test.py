@@ -22,7 +22,8 @@ from operand_table_test import PROBLEM, SHAPES, expected, values_of
 
 torch = fake_torch.install()
 import attune  # noqa: E402
-from attune import _library, _workspace  # noqa: E402
+from attune.core import library as _library  # noqa: E402
+from attune.ops import workspace as _workspace  # noqa: E402
 
 module = _library.module
 stub = ctypes.CDLL(sys.argv.pop(1), mode=ctypes.RTLD_GLOBAL) if len(sys.argv) > 1 else None
@@ -184,7 +185,8 @@ class QuickStreamsTest(unittest.TestCase):
             tensor.requires_grad = True
             with torch.no_grad():
                 self.assertTrue(self.ran_quickly(self.attend))
-            with mock.patch.dict(sys.modules, {"attune._train": types.SimpleNamespace(train=lambda given: "recorded")}):
+            trained = types.SimpleNamespace(train=lambda given: "recorded")
+            with mock.patch.dict(sys.modules, {"attune.torch.train": trained}):
                 self.assertEqual(self.attend(), "recorded")
             tensor.requires_grad = False
         self.k._negative = True

@@ -26,7 +26,7 @@ from held_gil import gil_held_elsewhere
 from quick_cases import aligned, values
 
 import attune
-from attune._library import module
+from attune.core.library import module
 
 TENSORS = {name: values(name) for name in ("q", "k", "v", "out", "lse")}
 Q, K, V = (TENSORS[name] for name in "qkv")
@@ -136,7 +136,7 @@ class QuickTest(unittest.TestCase):
             q, k, v = (values(f"{name}{seed}", cases.SHAPES[name]) for name in "qkv")
             bias = values(f"bias{seed}", (4, 5, 7))
             quick = attune.attention(q, k, v, bias=bias)
-            ctypes_way = attune._attention._checked(q, k, v, bias=bias)[0]
+            ctypes_way = attune.ops.attention._checked(q, k, v, bias=bias)[0]
             np.testing.assert_array_equal(quick, ctypes_way)
 
     def test_contexts_and_plans_end_with_their_last_reference(self):
@@ -189,9 +189,9 @@ class QuickTest(unittest.TestCase):
 
     def test_tables_are_bounded(self):
         table, want, long = module.Table(8), [], values("q", (2, 30, 4, 16))
-        signature = attune._quick.parameters_of(attune._attention._checked)
+        signature = attune.ops.quick.parameters_of(attune.ops.attention._checked)
         call = module.function("attention", "", *signature[:2], signature[2], signature[3],
-                               signature[0].index("context"), attune._attention._checked, table)
+                               signature[0].index("context"), attune.ops.attention._checked, table)
         for turn in range(3):
             for rows in range(1, 30):
                 found = cases.digest(call(long[:, :rows], K, V))
@@ -219,7 +219,7 @@ class QuickTest(unittest.TestCase):
         want, wrong = {}, []
         for shape in shapes:
             q = values("q", shape)
-            want[shape] = q, attune._attention._checked(q, q, q, mask="causal")[0]
+            want[shape] = q, attune.ops.attention._checked(q, q, q, mask="causal")[0]
 
         def work(shape):
             q, expected = want[shape]
@@ -301,7 +301,7 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
     def test_pythons_without_a_stable_abi_use_ctypes(self):
         for hidden in ("importlib.machinery.EXTENSION_SUFFIXES.remove('.abi3.so')", "sys.abiflags = 't'"):
             program = (f"import importlib.machinery, sys; {hidden}; import attune; attune.Context('cpu:1'); "
-                       "assert attune._library.module is None")
+                       "assert attune.core.library.module is None")
             self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0, hidden)
 
     def test_other_interpreters_use_ctypes(self):
@@ -316,7 +316,7 @@ except ImportError:
         sys.exit(77)
 import attune
 made = interpreters.create()
-text = ("import attune; from attune._library import module; assert module is None, module; "
+text = ("import attune; from attune.core.library import module; assert module is None, module; "
         "attune.Context('cpu:1', store='')")
 failure = interpreters.run_string(made, text)
 sys.exit(0 if failure is None else str(failure))

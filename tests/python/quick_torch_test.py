@@ -14,7 +14,7 @@ import sys
 import unittest
 
 import attune
-from attune._library import module
+from attune.core.library import module
 
 try:
     import numpy  # the cases compare PyTorch's tensors through it
@@ -162,7 +162,7 @@ class QuickTorchTest(unittest.TestCase):
     def test_a_first_call_under_autocast(self):
         """PyTorch's answers about tensors there decide nothing for later calls."""
         code = (
-            "import torch, attune; from attune._library import module; q = torch.zeros(1, 4, 2, 32, "
+            "import torch, attune; from attune.core.library import module; q = torch.zeros(1, 4, 2, 32, "
             "dtype=torch.bfloat16)\n"
             "with torch.autocast('cpu', torch.bfloat16):\n    [attune.attention(q, q, q) for _ in range(3)]\n"
             "[attune.attention(q, q, q) for _ in range(3)]; print(module.counters()['hits'])")
@@ -175,8 +175,8 @@ class QuickTorchTest(unittest.TestCase):
                                 ((0, 5, 4, 16), (0, 7, 2, 16))):
             q, k, v = (torch.from_numpy(cases.values(name, of)).transpose(1, 2)
                        for name, of in zip("qkv", (shape, shape_kv, shape_kv)))
-            for entry, turned in ((attune._attention.attend_heads_first, True),
-                                  (attune._attention.attend_from_heads_first, False)):
+            for entry, turned in ((attune.ops.attention.attend_heads_first, True),
+                                  (attune.ops.attention.attend_from_heads_first, False)):
                 want = attune.attention(*(x.transpose(1, 2) for x in (q, k, v)), mask="causal_bottom_right")
                 want = want.transpose(1, 2) if turned else want
                 for turn in range(3):
@@ -190,7 +190,7 @@ class QuickTorchTest(unittest.TestCase):
     def test_adapters_take_few_steps(self):
         """Calls of functions in Python that a known call makes: what it costs the host is mostly these."""
         import attune.flash, attune.sdpa, attune.torch
-        from attune._transformers_attention import attention_forward
+        from attune.transformers.attention import attention_forward
         heads_first, module = [x.transpose(1, 2) for x in (Q, K, V)], torch.nn.Module()
         op, rule = torch.ops.attune.attention.default, {"is_causal": False, "scaling": 0.25}
         for name, call, most in (("attention", lambda: attune.attention(Q, K, V), 1), ("op", lambda: op(Q, K, V), 1),

@@ -16,7 +16,7 @@ from gradient_cases import DEVICE, draw, leaf
 import attune
 import attune.flash
 import attune.sdpa
-from attune import _train
+from attune.torch import train as _train
 
 ROWS = 12
 IDS = torch.tensor([[0] * 6 + [1] * 6], dtype=torch.int32)

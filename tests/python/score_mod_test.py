@@ -22,7 +22,7 @@ except ImportError:
     torch = None
 
 import attune
-from attune import _programs
+from attune.score import programs as _programs
 from published_mods import (activation, batchify, flamingo, jagged, morton_natten, natten, noop, paged, rope_score,
                             sliding_tile, soft_window, stand_alone_self_attention, tiled_natten, transfusion)
 

@@ -22,9 +22,9 @@ try:
     import torch
     from transformers import masking_utils as masks
     attune.register_transformers()
-    from attune._mask_rule import MaskRule
-    from attune._transformers_attention import attention_forward
-    from attune._transformers_masks import ASK_FOR_BLOCK_MASKS, attune_mask
+    from attune.transformers.mask_rule import MaskRule
+    from attune.transformers.attention import attention_forward
+    from attune.transformers.masks import ASK_FOR_BLOCK_MASKS, attune_mask
 except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)

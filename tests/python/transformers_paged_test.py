@@ -20,7 +20,7 @@ except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 import transformers_models as tiny
-from attune import _transformers_paged as paged
+from attune.transformers import paged
 
 NAME = "paged|attune" if paged.takes_prefix() else "attune_flash"
 

@@ -131,7 +131,7 @@ class CompileTest(unittest.TestCase):
         """How often it was."""
         from torch._dynamo.testing import CompileCounter
         torch._dynamo.reset()
-        with torch.no_grad(), unittest.mock.patch("attune._transformers_attention.attend_from_heads_first", stand_in):
+        with torch.no_grad(), unittest.mock.patch("attune.transformers.attention.attend_from_heads_first", stand_in):
             one, counter = made(model, "attune"), CompileCounter()
             compiled = torch.compile(one, backend=counter, fullgraph=True)
             for rows in lengths:

@@ -20,7 +20,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
-from attune import _tune, _why
+from attune.tools import tune as _tune, why as _why
 
 TARGET = "cpu:1"
 SMALL = {

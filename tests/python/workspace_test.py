@@ -20,7 +20,8 @@ from operand_table_test import PROBLEM, SHAPES, expected, values_of
 
 torch = fake_torch.install()
 import attune  # noqa: E402
-from attune import _library, _workspace  # noqa: E402
+from attune.core import library as _library  # noqa: E402
+from attune.ops import workspace as _workspace  # noqa: E402
 
 cuda = fake_torch.CudaLibrary(_library.library).install()
 MANY_LENGTHS = int(os.environ.get("ATTUNE_TEST_LENGTHS", "2000"))
@@ -40,7 +41,7 @@ def placed(array):
 class OnCpu(unittest.TestCase):
     def test_a_stream_that_threads_cannot_tell_apart(self):
         with self.assertRaisesRegex(ValueError, "stream is 2, cudaStreamPerThread"):
-            attune._torch.stream_address(2, 0)
+            attune.core.torch_state.stream_address(2, 0)
         q, k, v = (fake_torch.Tensor(placed(np.ones((2, n, 2, 64), np.float32)), "cuda:0") for n in (1, 600, 600))
         with fake_torch.on_stream(fake_torch.Stream(2)), self.assertRaisesRegex(
                 ValueError, "the current stream is 2, cudaStreamPerThread"):

@@ -24,25 +24,24 @@ PyTorch is imported only if a call gets its tensors. Arguments that do not fit r
 anything runs. If the library refuses a call, attune.Error is raised with a status and a message.
 PyTorch's autograd trains through attention(), with gradients of q, k, v, biases, slopes and sinks. attention_backward()
 and score_gradient() compute the same gradients explicitly, for NumPy too."""
-from ._library import Error, version
-from ._context import Context, Plan, pin_digest
 from . import block_map
-from ._append import append_kv, prepare_append_kv
-from ._attention import attention, prepare
-from ._backward import attention_backward
-from ._block_map import BlockMap
-from ._cascade import cascade, prepare_cascade
-from ._dropout import dropout_mask, dropout_rate
-from ._kvcache import attention_kvcache, prepare_kvcache
-from ._merge import merge, prepare_merge
-from ._problem import problem_text
-from ._programs import mask_mod, score_mod
-from ._quantise import prepare_quantise, quantise
-from ._rotary import rotary_table
-from ._score_gradient import score_gradient
-from ._scores import alibi_slopes
-from ._tree_mask import tree_mask
-from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
+from .core.library import Error, version
+from .core.problem import problem_text
+from .score.block_maps import BlockMap
+from .score.dropout import dropout_mask, dropout_rate
+from .score.programs import mask_mod, score_mod
+from .score.scores import alibi_slopes
+from .score.tree_mask import tree_mask
+from .ops.append import append_kv, prepare_append_kv
+from .ops.attention import attention, prepare
+from .ops.backward import attention_backward
+from .ops.cascade import cascade, prepare_cascade
+from .ops.context import Context, Plan, pin_digest
+from .ops.kvcache import attention_kvcache, prepare_kvcache
+from .ops.merge import merge, prepare_merge
+from .ops.quantise import prepare_quantise, prepare_quantise as prepare_quantize, quantise, quantise as quantize
+from .ops.rotary import rotary_table
+from .ops.score_gradient import score_gradient
 
 __version__ = version()
 __all__ = [
@@ -53,8 +52,8 @@ __all__ = [
     "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
 
 _WHEN_USED = {
-    "tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
-    "patch_diffusers": "diffusers", "register_transformers": "transformers"}
+    "tune": "tools.tune", "TuneReport": "tools.tune", "tune_on_first_use": "tools.tune_on_first_use",
+    "why": "tools.why", "Why": "tools.why", "patch_diffusers": "diffusers", "register_transformers": "transformers"}
 _MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 

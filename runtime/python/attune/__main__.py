@@ -7,8 +7,8 @@ program `attune`.
 """
 import sys
 
-from . import _library, _program
-from ._nvrtc import nvrtc_folders
+from .core import library as _library, program as _program
+from .core.nvrtc import nvrtc_folders
 
 ANSWERS = {
     "--cmakedir": (_program.cmake_folder, "folder of attuneConfig.cmake, for attune_DIR"),

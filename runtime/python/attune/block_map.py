@@ -13,13 +13,13 @@ import ctypes
 import sys
 from collections import namedtuple
 
-from . import _tensors as tensors
-from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
-from ._context import context_of, parse
-from ._library import BlockMapStruct, check, library
-from ._problem import check_beside, whole, word
-from ._scores import scores_of
-from ._torch import ordinal_of, refuse_recording, stream_address
+from .core import tensors
+from .core.library import BlockMapStruct, check, library
+from .core.problem import check_beside, whole, word
+from .core.torch_state import ordinal_of, refuse_recording, stream_address
+from .score.block_maps import GRANULE_KEYS, GRANULE_ROWS, BlockMap
+from .score.scores import scores_of
+from .ops.context import context_of, parse
 
 _PART, _WHOLE = 1, 3  # values of a map's bytes
 _FLEX = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "BLOCK_SIZE", "seq_lengths")

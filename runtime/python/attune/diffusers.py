@@ -166,7 +166,7 @@ def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
                       return_lse=False, _parallel_config=None):
     """Implements a backend of diffusers. Returns o [batch, seqlen_q, num_heads, head_dim]; with return_lse (o, lse
     [batch, num_heads, seqlen_q])."""
-    from ._flags import flag
+    from .core.flags import flag
     from .sdpa import attend_checked
     is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag(
         "return_lse", return_lse)

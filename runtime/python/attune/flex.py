@@ -3,15 +3,15 @@
 language, block masks become maps (block_map.py). Tensors are [batch, num_heads, seqlen, head_dim]."""
 from collections import namedtuple
 
+from .core.flags import flag
+from .core.library import Error
+from .score.block_maps import GRANULE_KEYS, GRANULE_ROWS
+from .score.programs import mask_mod
 from . import block_map as maps
-from ._attention import attend_heads_first
-from ._block_map import GRANULE_KEYS, GRANULE_ROWS
-from ._flags import flag
-from ._flash_arguments import blamed_heads_first
-from ._known import check_heads, marked_constant, tell_ignored
-from ._library import Error
-from ._programs import mask_mod
-from ._sdpa_operands import refuse_nested
+from .ops.attention import attend_heads_first
+from .adapters.arguments import check_heads, marked_constant, tell_ignored
+from .adapters.sdpa_operands import refuse_nested
+from .flash.arguments import blamed_heads_first
 
 AuxOutput = namedtuple("AuxOutput", "lse max_scores")
 _NAMES = {"q": "query", "k": "key", "v": "value"}  # attention()'s names

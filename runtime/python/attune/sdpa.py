@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.functional.scaled_dot_product_attention on attune, with the same signature and meaning, in training too.
 
-_sdpa_operands.py converts operands that attention() does not take."""
-from ._attention import attend_heads_first
-from ._dropout import rate_of
-from ._flags import flag
-from ._flash_arguments import blamed_heads_first
-from ._known import check_heads, marked_constant, off_or_number, settled
-from ._library import Error
-from ._sdpa_operands import Folding, attend_jagged, mask_of, refuse_nested, with_equal_heads
-from ._tensors import check_dense
+adapters/sdpa_operands.py converts operands that attention() does not take."""
+from .core.flags import flag
+from .core.library import Error
+from .core.tensors import check_dense
+from .score.dropout import rate_of
+from .ops.attention import attend_heads_first
+from .adapters.arguments import check_heads, marked_constant, off_or_number, settled
+from .adapters.sdpa_operands import Folding, attend_jagged, mask_of, refuse_nested, with_equal_heads
+from .flash.arguments import blamed_heads_first
 
 _NAMES = {
     "q": "query", "k": "key", "v": "value", "mask_tensor": "attn_mask", "bias": "attn_mask"}  # attention()'s names

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arena: the part of a workspace of a stream or a thread that a run reads: address, size, and how
- * many bytes are zero. The Workspace of _workspace.py is a subclass, which grows and zeroes it. */
+ * many bytes are zero. The Workspace of ops/workspace.py is a subclass, which grows and zeroes
+ * it. */
 #ifndef ATTUNE_PYTHON_ARENA_H_
 #define ATTUNE_PYTHON_ARENA_H_
 

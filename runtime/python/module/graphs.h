@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Finds the CUDA graph that a stream is captured into, and says if that graph still exists. Used by
- * _workspace.py. */
+ * ops/workspace.py. */
 #ifndef ATTUNE_PYTHON_GRAPHS_H_
 #define ATTUNE_PYTHON_GRAPHS_H_
 

@@ -2,8 +2,8 @@
  * _attune: the fast path of attune's Python module, over CPython's stable interface. A call's
  * dtypes, extents, strides and other arguments are words (key.c). A table (table.c) has an entry
  * for calls with the same words (entry.c), and attune_run is called with the addresses of this
- * call. Python does everything else: checks, error messages, plans. _library.py loads the module,
- * and _quick.py gives it recipes. Without it everything works by ctypes. */
+ * call. Python does everything else: checks, error messages, plans. core/library.py loads the
+ * module, and ops/quick.py gives it recipes. Without it everything works by ctypes. */
 #include "arena.h"
 #include "calls.h"
 #include "graphs.h"
@@ -11,7 +11,7 @@
 #include "library.h"
 #include "table.h"
 
-enum { kRevision = 5 }; /* of the interface to Python; _library.py checks it */
+enum { kRevision = 5 }; /* of the interface to Python; core/library.py checks it */
 
 static PyObject* take_probe(PyObject* module, PyObject* probe) {
   (void)module;

@@ -4,18 +4,19 @@ reason.
 
 Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are those of versions 2 and 3. cute.py has
 version 4's signatures, and windows whose sides are below 0."""
-from .._attention import attention
-from .._dropout import rate_of
-from .._flags import flag
-from .._flash_arguments import blamed, no_probabilities, refusals
-from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis,
-                           pad_input, unpad_input)  # noqa: F401
-from .._flash_serving import flash_attn_with_kvcache  # noqa: F401
-from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
-                             flash_attn_varlen_qkvpacked_func)  # noqa: F401
-from .._forward_alone import forward_alone
-from .._known import check_hints, chunk_of, marked_constant, off_or_number, settled, tell_ignored, window_of
-from .._library import Error
+from ..core.flags import flag
+from ..core.library import Error
+from ..score.dropout import rate_of
+from ..ops.attention import attention
+from ..adapters.arguments import (check_hints, chunk_of, marked_constant, off_or_number, settled, tell_ignored,
+                                  window_of)
+from .arguments import blamed, no_probabilities, refusals
+from .forward_alone import forward_alone
+from .rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input,
+                   unpad_input)  # noqa: F401
+from .serving import flash_attn_with_kvcache  # noqa: F401
+from .varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
+                     flash_attn_varlen_qkvpacked_func)  # noqa: F401
 
 _FUNCTION = "flash_attn_func"
 _NAMES = {

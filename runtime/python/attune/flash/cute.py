@@ -6,12 +6,12 @@ In version 4 an open side of window_size is None, and a side may be below 0: (No
 None) keys from row + 3 on. The last row is at the last key (bottom right). causal ends a window at the row. A window
 that would show no key (left + right below 0) is ignored.
 Functions always return (out, lse); lse is None without return_lse."""
+from ..core.flags import flag
+from ..core.torch_state import records_gradients
+from ..adapters.arguments import sides_of_version_4
+from . import arguments
 from . import flash_attn_func as _dense, flash_attn_varlen_func as _of_sequences
-from .. import _flash_arguments as arguments
-from .._flags import flag
-from .._flash_rows import flash_attn_combine as _combine, get_scheduler_metadata  # noqa: F401
-from .._known import sides_of_version_4
-from .._torch import records_gradients
+from .rows import flash_attn_combine as _combine, get_scheduler_metadata  # noqa: F401
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's wrappers for batches that mix prompts and single tokens, and for attention with sinks. See __init__.py.
 """
-from . import _arguments as arguments
-from . import _lists as lists
-from ._wrapper import Wrapper
+from . import arguments
+from . import lists
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
+from .wrapper import Wrapper
 
 
 class BatchAttention(Wrapper):

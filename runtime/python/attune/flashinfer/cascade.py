@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's wrappers for prefixes that requests share, on cascade(), and its functions that merge states. See
 __init__.py."""
-from . import _arguments as arguments
-from . import _lists as lists
-from .._cascade import cascade, prepare_cascade
-from .._flash_arguments import named
-from .._merge import merge, merge_all
-from .._torch import refuse_gradients
+from ..core.torch_state import refuse_gradients
+from ..ops.cascade import cascade, prepare_cascade
+from ..ops.merge import merge, merge_all
+from ..flash.arguments import named
+from . import arguments
+from . import lists
 
 _VALUES, _LSES = "[rows, num_heads, head_dim]", "[rows, num_heads]"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's decoding: one or a few tokens per request over pages, and one request. See __init__.py."""
-from . import _arguments as arguments
-from . import _lists as lists
-from .._flash_arguments import named
-from .._kvcache import attention_kvcache
-from ._wrapper import Wrapper, positions_of, window_of
+from ..ops.kvcache import attention_kvcache
+from ..flash.arguments import named
+from . import arguments
+from . import lists
+from .wrapper import Wrapper, positions_of, window_of
 
 _NAMES = ("indptr", "indices", "last_page_len", "seq_lens")
 

@@ -2,13 +2,13 @@
 """FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attend_latent(). See __init__.py."""
 import warnings
 
-from . import _arguments as arguments
-from . import _lists as lists
-from ._wrapper import Wrapper
-from .._flash_arguments import named
-from .._kvcache import attention_kvcache
-from .._latent import attend_latent
-from .._torch import refuse_gradients
+from ..core.torch_state import refuse_gradients
+from ..ops.kvcache import attention_kvcache
+from ..ops.latent import attend_latent
+from ..flash.arguments import named
+from . import arguments
+from . import lists
+from .wrapper import Wrapper
 
 
 class BatchMLAPagedAttentionWrapper(Wrapper):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's functions that write rows into pages. See __init__.py."""
-from . import _arguments as arguments
-from . import _lists as lists
-from .._append import append_kv
-from .._cache_codes import write_codes
-from .._flash_arguments import named
-from .._torch import refuse_gradients
+from ..core.torch_state import refuse_gradients
+from ..ops.append import append_kv
+from ..adapters.cache_codes import write_codes
+from ..flash.arguments import named
+from . import arguments
+from . import lists
 
 
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):

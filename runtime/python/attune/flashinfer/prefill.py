@@ -3,11 +3,11 @@
 one request. See __init__.py."""
 import functools
 
-from . import _arguments as arguments
-from . import _lists as lists
-from . import _masks as masks
-from .._attention import attention
-from ._wrapper import Wrapper, positions_of, window_of
+from ..ops.attention import attention
+from . import arguments
+from . import lists
+from . import masks
+from .wrapper import Wrapper, positions_of, window_of
 
 
 def _mask_of_one(custom_mask, packed_custom_mask, rows, keys, device):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's packed masks of bits, by PyTorch's operations. See __init__.py."""
 
-from . import _arguments as arguments
+from . import arguments
 
 
 def _weights(bitorder, device):

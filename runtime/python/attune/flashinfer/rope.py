@@ -8,10 +8,10 @@ import functools
 import inspect
 import math
 
-from . import _arguments as arguments
-from .._append import append_kv
-from .._flash_arguments import is_recorded, named, requests_of_rows
-from .._torch import refuse_gradients
+from ..core.torch_state import refuse_gradients
+from ..ops.append import append_kv
+from ..flash.arguments import is_recorded, named, requests_of_rows
+from . import arguments
 
 
 def _turned(name, x, cos, sin, positions, interleave, out=None):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Used by kvcache.py and
+append.py."""
+from ..core import tensors
+from ..core.library import Scale
+from ..core.operands import check_factor_tensor, factors, share_memory, span_of
+from ..core.torch_state import on_stream, stream_address
+
+MADE = 2  # attune_kv_factors
+_PAGES, _KEYS = "[num_pages, page_size, num_heads_kv]", "[keys of all requests, num_heads_kv]"
+
+
+def _is_by_key(scale, packed):
+    rank = len(getattr(scale, "shape", ()))
+    return rank == 3 or (packed and rank == 2 and scale.shape[0] != 1)
+
+
+def are_by_key(scales, packed_kv=False):
+    """True if k_scale or v_scale has a factor per page or key."""
+    return any(_is_by_key(scale, packed_kv) for scale in scales.values())
+
+
+def refuse_beside_wide(scales, cache):
+    """Raises if factors are given for a cache of more than 8 bits."""
+    found = tensors.dtype_text(cache.dtype)
+    for name, scale in scales.items():
+        if scale is not None and found in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"{name} is given, and the cache is {found}; only 8-bit caches have factors")
+
+
+def _view_of_keys(name, tensor, cache, like, target, packed, written):
+    """Returns the struct and the Extent. cache: in the kernels' form, [num_pages, page_size, num_heads_kv, head_dim] or
+    [1, keys, ..]."""
+    check_factor_tensor(name, tensor, like, target)
+    pages, keys, heads = cache.shape[:3]
+    if packed and len(tensor.shape) != 2:
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be [], [1, num_heads_kv] or {_KEYS}, since there are no "
+            f"pages")
+    shape = (1, *tensor.shape) if packed else tuple(tensor.shape)
+    strides = (0,) * (3 - len(tensor.shape)) + tuple(tensors.element_strides(name, tensor))
+    if written and shape != (pages, keys, heads):
+        raise ValueError(
+            f"{name} has shape {shape}, and the call writes it; must be {(pages, keys, heads)}, [num_pages, page_size, "
+            f"num_heads_kv]")
+    if shape[0] not in (1, pages) or shape[1] not in (1, keys) or shape[2] == 0 or heads % shape[2]:
+        accepted = f"{_KEYS}, ({keys}, {heads})" if packed else \
+            f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}. Axes of 1 broadcast, and the last "
+            f"axis may be a divisor of the number of heads")
+    page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
+    return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
+        name, tensor, shape, strides)
+
+
+def _by_key(name, scale, cache, like, target, packed, written):
+    """Returns (tensor, struct, Extent) of an operand's factors for a kernel that reads a factor per key. Factors with
+    fewer axes broadcast."""
+    if packed and len(getattr(scale, "shape", ())) == 2 and scale.shape[0] == 0:
+        scale = 1.0  # without keys no kernel reads the factor
+    if _is_by_key(scale, packed):
+        return (scale, *_view_of_keys(name, scale, cache, like, target, packed, written))
+    tensor, view, extent = factors(name, scale, like, 1, cache.shape[2], 1, target)
+    if tensor is None:  # the factor is the number 1, but these kernels read a tensor
+        tensor = tensors.empty(like, (1, 1), tensors.native_dtype(like, "fp32"))
+        tensors.fill(tensor, 1)
+        _, view, extent = factors(name, tensor, like, 1, cache.shape[2], 1, target)
+    return tensor, view, extent
+
+
+def _refuse_other_shapes(name, scale, heads):
+    """Raises unless the factors are one number, or one per head."""
+    shape = getattr(scale, "shape", ())
+    if len(shape) not in (0, 2) or (len(shape) == 2 and (shape[0] != 1 or shape[1] == 0 or heads % shape[1])):
+        raise ValueError(
+            f"{name} has shape {tuple(shape)}; must be [], [1, num_heads_kv] for {heads} heads or a divisor of them, "
+            f"or {_PAGES} (or [slots, keys, num_heads_kv]). Axes of 1 broadcast")
+
+
+def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
+    """Gives the call k_scale and v_scale. Returns tensors that must live until the call is enqueued.
+
+    written: addresses of the operands that the call writes, by name. They must not share memory with factors; only
+    factors per key may be stored between the rows of their cache. others: addresses of operands that must not share
+    memory with factors that the call itself makes."""
+    p, kept = call.plan.problem, []
+    places = {name: (at, call.extents[name]) for name, at in (others or {}).items() if name in call.extents}
+    is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
+    for name, scale in scales.items() if is_narrow else ():
+        with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
+            if p.kv_factors:
+                cache = given["k_cache" if name == "k_scale" else "v_cache"]
+                tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv,
+                                               p.kv_factors == MADE)
+            else:
+                _refuse_other_shapes(name, scale, p.num_heads_kv)
+                tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
+        setattr(operands, name, view)
+        if tensor is None:
+            continue
+        kept.append(tensor)
+        if p.kv_factors == MADE:
+            places[name] = (view.data or 0, extent)
+            for other, (at, place) in places.items():
+                if other != name and share_memory(view.data or 0, extent, at or 0, place):
+                    raise ValueError(
+                        f"{name} and {other} overlap in memory; the call writes {name}, which must have memory of its "
+                        f"own")
+        for other, at in written.items():
+            inline = p.kv_factors and other in ("k_cache", "v_cache")
+            if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):
+                raise ValueError(f"{other} and {name} overlap in memory; {other} must have memory of its own")
+    return kept
