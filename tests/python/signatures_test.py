@@ -226,8 +226,8 @@ class Meanings(Compared):
             attune.flash.flash_attn_qkvpacked_func(self.q)
 
     def test_hints_warn_once(self):
-        from attune.adapters import arguments as _known
-        _known._told.clear()
+        from attune.adapters import arguments
+        arguments._told.clear()
         with self.assertWarnsRegex(UserWarning, "flash_attn_func ignores num_splits=3, pack_gqa=True, sm_margin=8"):
             first = attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=3, pack_gqa=True, sm_margin=8)
         with warnings.catch_warnings():

@@ -59,8 +59,8 @@ class WordsTest(unittest.TestCase):
     def test_every_name_is_listed(self):
         names = dir(attune)
         self.assertEqual(names, sorted(names))
-        self.assertLessEqual({*attune.__all__, "flash", "flashinfer", "flex", "sdpa", "torch", "__version__"},
-                             set(names))
+        modules = {"block_map", "diffusers", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers"}
+        self.assertLessEqual({*attune.__all__, *modules, "TuneReport", "Why", "__version__"}, set(names))
 
     def test_masks(self):
         none, causal = self.attend(mask="none"), self.attend(mask="causal_top_left")

@@ -24,7 +24,9 @@ PyTorch is imported only if a call gets its tensors. Arguments that do not fit r
 anything runs. If the library refuses a call, attune.Error is raised with a status and a message.
 PyTorch's autograd trains through attention(), with gradients of q, k, v, biases, slopes and sinks. attention_backward()
 and score_gradient() compute the same gradients explicitly, for NumPy too."""
+# Rooms: core <- score <- ops <- torch <- adapters <- tools; tests/check_layers.py holds the order.
 from . import block_map
+from .core import torch_state as _torch_state
 from .core.library import Error, version
 from .core.problem import problem_text
 from .score.block_maps import BlockMap
@@ -51,10 +53,22 @@ __all__ = [
     "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers",
     "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
 
+
+def _load_graph():
+    from .torch import graph
+    return graph
+
+
+def _load_train():
+    from .torch import train
+    return train
+
+
+_torch_state.load_graph, _torch_state.load_train = _load_graph, _load_train
 _WHEN_USED = {
     "tune": "tools.tune", "TuneReport": "tools.tune", "tune_on_first_use": "tools.tune_on_first_use",
     "why": "tools.why", "Why": "tools.why", "patch_diffusers": "diffusers", "register_transformers": "transformers"}
-_MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
+_MODULES = ("diffusers", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers")
 
 
 def __dir__():

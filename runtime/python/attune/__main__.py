@@ -7,15 +7,15 @@ program `attune`.
 """
 import sys
 
-from .core import library as _library, program as _program
+from .core import library, program
 from .core.nvrtc import nvrtc_folders
 
 ANSWERS = {
-    "--cmakedir": (_program.cmake_folder, "folder of attuneConfig.cmake, for attune_DIR"),
-    "--includedir": (_program.include_folder, "folder that holds attune/attune.h"),
-    "--pkgconfigdir": (_program.pkgconfig_folder, "folder of attune.pc, for PKG_CONFIG_PATH"),
-    "--library": (_program.library_path, "the libattune.so that this Python uses"),
-    "--program": (_program.program, "the program attune that belongs to it"),
+    "--cmakedir": (program.cmake_folder, "folder of attuneConfig.cmake, for attune_DIR"),
+    "--includedir": (program.include_folder, "folder that holds attune/attune.h"),
+    "--pkgconfigdir": (program.pkgconfig_folder, "folder of attune.pc, for PKG_CONFIG_PATH"),
+    "--library": (program.library_path, "the libattune.so that this Python uses"),
+    "--program": (program.program, "the program attune that belongs to it"),
 }
 
 
@@ -28,7 +28,7 @@ def usage():
 
 def doctor():
     """Prints the facts that only Python knows; the program prints the rest."""
-    print(f"python   {sys.version.split()[0]}, attune {_library.version()} in {_program.library_path()}")
+    print(f"python   {sys.version.split()[0]}, attune {library.version()} in {program.library_path()}")
     print(f"python   folders that may hold NVRTC: {', '.join(nvrtc_folders()) or 'none'}")
 
 
@@ -37,7 +37,7 @@ def main(arguments):
         print(usage())
         return 0
     if arguments[0] == "--version":
-        print(_library.version())
+        print(library.version())
         return 0
     if arguments[0] in ANSWERS:
         if len(arguments) > 1:
@@ -54,7 +54,7 @@ def main(arguments):
         return 1
     if arguments == ["doctor"]:
         doctor()
-    _program.run(arguments)
+    program.run(arguments)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from collections import namedtuple
 
 from .core.flags import flag
 from .core.library import Error
+from .core.torch_state import marked_constant
 from .score.block_maps import GRANULE_KEYS, GRANULE_ROWS
 from .score.programs import mask_mod
 from . import block_map as maps
 from .ops.attention import attend_heads_first
-from .adapters.arguments import check_heads, marked_constant, tell_ignored
-from .adapters.sdpa_operands import refuse_nested
-from .flash.arguments import blamed_heads_first
+from .ops.heads_first import refuse_nested
+from .adapters.arguments import check_heads, tell_ignored
+from .adapters.errors import blamed_heads_first
 
 AuxOutput = namedtuple("AuxOutput", "lse max_scores")
 _NAMES = {"q": "query", "k": "key", "v": "value"}  # attention()'s names

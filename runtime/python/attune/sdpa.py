@@ -5,11 +5,13 @@ adapters/sdpa_operands.py converts operands that attention() does not take."""
 from .core.flags import flag
 from .core.library import Error
 from .core.tensors import check_dense
+from .core.torch_state import marked_constant, settled
 from .score.dropout import rate_of
 from .ops.attention import attend_heads_first
-from .adapters.arguments import check_heads, marked_constant, off_or_number, settled
-from .adapters.sdpa_operands import Folding, attend_jagged, mask_of, refuse_nested, with_equal_heads
-from .flash.arguments import blamed_heads_first
+from .ops.heads_first import refuse_nested
+from .adapters.arguments import check_heads, off_or_number
+from .adapters.errors import blamed_heads_first
+from .adapters.sdpa_operands import Folding, attend_jagged, mask_of, with_equal_heads
 
 _NAMES = {
     "q": "query", "k": "key", "v": "value", "mask_tensor": "attn_mask", "bias": "attn_mask"}  # attention()'s names

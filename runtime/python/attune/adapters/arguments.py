@@ -5,23 +5,10 @@ import warnings
 from collections import namedtuple
 
 from ..core.problem import real, whole
-from ..core.torch_state import in_graphs
+from ..core.torch_state import marked_constant, settled
 
 _WIDEST = 2 ** 31 - 1 - 2 ** 16  # of a window, and of a sequence
 _told = set()
-
-
-def marked_constant(function):
-    """Marks a function like torch.compiler.assume_constant_result, without importing PyTorch."""
-    function._dynamo_marked_constant = True
-    return function
-
-
-@in_graphs("settled")
-def settled(number):
-    """Returns the number, or the tuple of numbers, unchanged. Inside torch.compile they may be symbols (with
-    dynamic=True, defaults too); then this makes them constants of the graph, as @marked_constant needs."""
-    return number
 
 
 @marked_constant

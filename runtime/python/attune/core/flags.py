@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads flags, in the same way for all functions. Texts, numbers and lists raise, because "False" would count as true.
-torch.compile traces flag() as _graph.traced_flag()."""
+torch.compile traces flag() as torch/graph.py's traced_flag()."""
 import sys
 
 from .torch_state import in_graphs, untraced

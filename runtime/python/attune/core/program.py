@@ -5,15 +5,15 @@ import os
 import pathlib
 import sys
 
-from . import library as _library
+from .library import PACKAGE, library
 from .nvrtc import nvrtc_folders
 
-HERE = _library.PACKAGE.resolve()
+HERE = PACKAGE.resolve()
 
 
 def library_path():
     """Returns the path of the libattune.so that this process has loaded."""
-    path = pathlib.Path(_library.library._name)
+    path = pathlib.Path(library._name)
     if path.is_absolute():
         return path.resolve()
     with open("/proc/self/maps") as maps:  # the loader found it by its name
@@ -23,12 +23,12 @@ def library_path():
 def _roots():
     """Yields folders that may hold the parts: the package (a wheel), the prefix of `cmake --install`, the library's
     folder, a build tree."""
-    library = library_path()
+    loaded = library_path()
     yield HERE
     if HERE.parts[-4:] == ("share", "attune", "python", "attune"):
         yield HERE.parents[3]
-    yield library.parent
-    yield from list(library.parents)[1:3]
+    yield loaded.parent
+    yield from list(loaded.parents)[1:3]
 
 
 def _first(what, *places):

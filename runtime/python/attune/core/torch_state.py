@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's features besides tensors: gradients, torch.compile, dispatch modes, autocast, CUDA streams and graph
-capture. Never imports PyTorch. Without a program that imports it, nothing here has an effect."""
+capture. Never imports PyTorch. Without a program that imports it, nothing here has an effect.
+
+load_graph() and load_train() lead from the lower rooms to modules of the room torch, which only calls that need them
+import."""
 import contextlib
 import functools
 import sys
 
 from .tensors import check_dense
+
+# Functions that import and return torch/graph.py and torch/train.py; attune/__init__.py, above all rooms, sets them.
+load_graph = load_train = None
 
 
 def untraced(function):
@@ -26,16 +32,29 @@ def untraced(function):
 
 
 def in_graphs(name):
-    """Returns a decorator: torch.compile traces _graph.<name>(), which calls attune's op, instead of the function."""
+    """Returns a decorator: torch.compile traces torch/graph.py's <name>(), which calls attune's op, instead of the
+    function."""
     def traced(*args, **kwargs):
-        from ..torch import graph as _graph
-        return getattr(_graph, name)(*args, **kwargs)
+        return getattr(load_graph(), name)(*args, **kwargs)
 
     def mark(function):
         function._torchdynamo_inline = traced
         return function
 
     return mark
+
+
+def marked_constant(function):
+    """Marks a function like torch.compiler.assume_constant_result, without importing PyTorch."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@in_graphs("settled")
+def settled(number):
+    """Returns the number, or the tuple of numbers, unchanged. Inside torch.compile they may be symbols (with
+    dynamic=True, defaults too); then this makes them constants of the graph, as @marked_constant needs."""
+    return number
 
 
 def needs_op(*operands, autocast=True, named=("q", "k", "v")):
@@ -57,8 +76,7 @@ def needs_op(*operands, autocast=True, named=("q", "k", "v")):
     if not seen:
         if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:
             return None
-    from ..torch import graph as _graph
-    return _graph
+    return load_graph()
 
 
 def refuse_recording(name):

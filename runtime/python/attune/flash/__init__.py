@@ -6,11 +6,12 @@ Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are
 version 4's signatures, and windows whose sides are below 0."""
 from ..core.flags import flag
 from ..core.library import Error
+from ..core.torch_state import marked_constant, settled
 from ..score.dropout import rate_of
 from ..ops.attention import attention
-from ..adapters.arguments import (check_hints, chunk_of, marked_constant, off_or_number, settled, tell_ignored,
-                                  window_of)
-from .arguments import blamed, no_probabilities, refusals
+from ..adapters.arguments import check_hints, chunk_of, off_or_number, tell_ignored, window_of
+from ..adapters.errors import blamed
+from .arguments import no_probabilities, refusals
 from .forward_alone import forward_alone
 from .rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input,
                    unpad_input)  # noqa: F401

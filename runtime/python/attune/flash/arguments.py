@@ -3,14 +3,13 @@
 sees, and refusals. The arguments are those of FlashAttention's versions 2, 3 and 4 and of vLLM."""
 import functools
 import operator
-import re
 
-from ..core.library import Error
 from ..core.problem import whole
-from ..core.tensors import check_dense, is_torch, kind_text
-from ..core.torch_state import needs_op
+from ..core.tensors import is_torch
+from ..core.torch_state import marked_constant, settled
 from ..score.programs import mask_mod
-from ..adapters.arguments import check_hints, marked_constant, settled, tell_ignored
+from ..adapters.arguments import check_hints, tell_ignored
+from ..adapters.lists import host_sees, requests_of_rows
 
 _INSTEAD = {
     "aux_tensors": "score_mod and mask_mod read tensors from their closures; see attune.score_mod()",
@@ -36,53 +35,6 @@ def one_of(**named):
     return named[given[0]] if given else None
 
 
-# Argument names that also occur as words of a sentence. They are renamed only if _SAID follows the name.
-_WORDS = ("slots", "scale", "chunk", "cos", "sin", "k_cache", "v_cache", "seqlen_q", "seqlen_kv")
-_SAID = r"(?= (?:is|has|are|must|overlap|requires)\b| \(| and \w+ (?:are|must|overlap)\b|\[\d)"
-
-
-def renamed(error, names):
-    """Returns the error with attune's argument names replaced by the caller's. names: the caller's name by attune's."""
-    text = str(error)
-    for own, theirs in names.items():
-        text = re.sub(rf"(?:\bcache\.)?\b{own}\b{_SAID if own in _WORDS else ''}", theirs,
-                      text)  # the library's messages name lists as members of a struct
-    error.args = (text,)
-    return error
-
-
-def blamed(error, names, operands, **others):
-    """Returns renamed() of the error; or, after an AttributeError, check_tensors()'s TypeError if there is one.
-    Checking tensors only after an error costs other calls nothing."""
-    if isinstance(error, AttributeError):
-        try:
-            check_tensors(operands, **others)
-        except TypeError as found:
-            return found
-    return renamed(error, names)
-
-
-def blamed_heads_first(error, names, query, key, value):
-    """Returns blamed() for tensors [batch, num_heads, seqlen, head_dim]. attention() names unlike shapes of k and v
-    with rows before heads; here they are named in the caller's order."""
-    text = str(error)
-    if isinstance(error, ValueError) and text.startswith("k has shape"):
-        return ValueError(f"key has shape {tuple(key.shape)} and query {tuple(query.shape)}; batch and head_dim must "
-                          "be equal")
-    if isinstance(error, ValueError) and text.startswith("v has shape"):
-        return ValueError(f"value has shape {tuple(value.shape)} and key {tuple(key.shape)}; must be equal but for "
-                          "head_dim")
-    own = {} if "query" in text else names  # a sentence for these functions may show calls of others
-    return blamed(error, own, dict(query=query, key=key, value=value))
-
-
-def check_tensors(operands, **others):
-    """Raises unless these are PyTorch tensors, by name. operands: dense ones; others: may be None."""
-    for name, x in (*operands.items(), *others.items()):
-        if not is_torch(x) and (x is not None or name in operands):
-            raise TypeError(f"{name} is {kind_text(x)}; must be a PyTorch tensor")
-    for name, x in operands.items():
-        check_dense(name, x)
 
 
 def check_longest(name, length, rows):
@@ -93,18 +45,6 @@ def check_longest(name, length, rows):
         return rows
     is_symbol = isinstance(length, torch.SymInt) or torch.compiler.is_compiling() and isinstance(length, int)
     return length if is_symbol else whole(name, length)
-
-
-def named(names, function, *given, **choices):
-    """Returns function(..). If it raises, arguments in the message are renamed as by renamed(). Graphs keep the names
-    of their ops."""
-    import torch
-    if torch.compiler.is_compiling():
-        return function(*given, **choices)
-    try:
-        return function(*given, **choices)
-    except (TypeError, ValueError, Error) as error:
-        raise renamed(error, names) from None
 
 
 def ignore(function, **hints):
@@ -153,12 +93,6 @@ def check_list(name, tensor, shape, words, q):
         raise ValueError(f"{name} is {found}; must be a tensor of int32 {words} = {shape} on {q.device}")
 
 
-def is_recorded(tensor):
-    """True if the call becomes part of a graph, where tensors have no values yet."""
-    import torch
-    return torch.compiler.is_compiling() or needs_op(tensor, autocast=False) is not None
-
-
 def refuse_program(what):
     """Raises inside torch.compile, because a program cannot read tensors that the graph itself makes."""
     import torch
@@ -166,11 +100,6 @@ def refuse_program(what):
         raise ValueError(
             f"{what} would be a program that reads tensors of the graph, which torch.compile does not support; make "
             f"the call outside torch.compile")
-
-
-def host_sees(numbers):
-    """True if the host can read a list without waiting for a device, and nothing records the call."""
-    return numbers.device.type == "cpu" and not is_recorded(numbers)
 
 
 def check_lengths(name, lengths, room, why):
@@ -216,14 +145,6 @@ def _made_program(chunk, left, right, ahead):
             conditions.append(kv_idx <= row + right)
         return functools.reduce(operator.and_, conditions)
     return mask_mod(seen)
-
-
-def requests_of_rows(cu_seqlens, rows, first=0):
-    """Returns the sequence number of each row from `first` on. Rows before the first sequence get -1, rows after the
-    last get batch."""
-    import torch
-    begins = cu_seqlens.to(torch.int64).contiguous()
-    return torch.searchsorted(begins, torch.arange(first, first + rows, device=begins.device), right=True) - 1
 
 
 def with_factors(q, q_descale, heads_kv, cu_seqlens_q):

@@ -9,6 +9,7 @@ Functions always return (out, lse); lse is None without return_lse."""
 from ..core.flags import flag
 from ..core.torch_state import records_gradients
 from ..adapters.arguments import sides_of_version_4
+from ..adapters.lists import is_recorded
 from . import arguments
 from . import flash_attn_func as _dense, flash_attn_varlen_func as _of_sequences
 from .rows import flash_attn_combine as _combine, get_scheduler_metadata  # noqa: F401
@@ -64,7 +65,7 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
     window = sides_of_version_4(window_size, causal)
     _refuse_beside_mask_mod(mask_mod, causal, window)
     if window is not None:
-        if score_mod is None and q.shape[1] != k.shape[1] and arguments.is_recorded(q) and not records_gradients(
+        if score_mod is None and q.shape[1] != k.shape[1] and is_recorded(q) and not records_gradients(
                 q, k, v, learnable_sink):
             return flash_attn_varlen_func(
                 q, k, v, qv, softmax_scale=softmax_scale, causal=causal, window_size=window_size,

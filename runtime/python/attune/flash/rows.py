@@ -4,6 +4,8 @@ module bert_padding). Plans of kernels exist for compatibility; attune needs non
 from ..core.flags import flag
 from ..core.torch_state import refuse_gradients
 from ..ops.merge import merge_all
+from ..adapters.errors import check_tensors, named
+from ..adapters.lists import host_sees
 from . import arguments
 
 
@@ -16,8 +18,8 @@ def _check_order(virtual_batch_idx, out_partial):
             f"be None for these")
     batch = out_partial.shape[1]
     arguments.check_list("virtual_batch_idx", virtual_batch_idx, (batch,), "[batch]", out_partial)
-    if arguments.host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values,
-                                                                  torch.arange(batch, dtype=torch.int32)):
+    if host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values,
+                                                        torch.arange(batch, dtype=torch.int32)):
         raise ValueError(
             f"virtual_batch_idx is {virtual_batch_idx.tolist()[:16]}; must hold each number from 0 to {batch - 1} once")
 
@@ -61,7 +63,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     Returns (out, lse); lse is fp32 [batch, seqlen, num_heads], or [rows, num_heads]; None without return_lse."""
     import torch
     return_lse = flag("return_lse", return_lse)
-    arguments.check_tensors({"out_partial": out_partial, "lse_partial": lse_partial}, out=out)
+    check_tensors({"out_partial": out_partial, "lse_partial": lse_partial}, out=out)
     if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(
             out_partial.shape[:-1]) or out_partial.shape[0] == 0:
         raise ValueError(
@@ -74,8 +76,8 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     packed = out_partial.dim() == 4
     states = (out_partial[:, None], lse_partial[:, None]) if packed else (out_partial, lse_partial)
     with torch.no_grad():
-        found, lse = arguments.named({"o": "out_partial", "other_o": "out_partial", "lse": "lse_partial",
-                                      "other_lse": "lse_partial"}, merge_all, states[0], states[1].transpose(2, 3))
+        names = {"o": "out_partial", "other_o": "out_partial", "lse": "lse_partial", "other_lse": "lse_partial"}
+        found, lse = named(names, merge_all, states[0], states[1].transpose(2, 3))
     found, lse = (x[0] if packed else x for x in (found, lse.transpose(1, 2)))
     if out is None:
         found = found.to(out_partial.dtype if out_dtype is None else out_dtype)

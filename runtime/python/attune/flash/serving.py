@@ -10,6 +10,8 @@ from ..ops.append import append_kv
 from ..ops.kvcache import check_begins
 from ..adapters.arguments import chunk_of, off_or_number, window_of
 from ..adapters.cache_codes import write_codes
+from ..adapters.errors import check_tensors, named
+from ..adapters.lists import host_sees, is_recorded, requests_of_rows
 from . import arguments
 from .forward_alone import forward_alone
 from .latent import attend_with, check_second_product
@@ -72,7 +74,7 @@ def _places_of(x, cu_seqlens, first, moves=True):
         steps = torch.arange(x.shape[1], device=x.device)
         requests = torch.arange(x.shape[0], device=x.device)[:, None].expand(x.shape[:2])
         return requests, first.long()[:, None] + (steps if moves else steps * 0)
-    requests, last = arguments.requests_of_rows(cu_seqlens, x.shape[0]), first.shape[0] - 1
+    requests, last = requests_of_rows(cu_seqlens, x.shape[0]), first.shape[0] - 1
     of = requests.clamp(0, max(last, 0))
     steps = torch.arange(x.shape[0], device=x.device) - cu_seqlens.long()[of] if moves else 0
     return torch.where(requests <= last, requests, -1), first.long()[of] + steps
@@ -100,7 +102,7 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
     k, v, cu_seqlens_k = new
     counts = k.shape[1] if cu_seqlens_k is None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     lengths = before + counts
-    if q.device.type == "cpu" and arguments.is_recorded(q):
+    if q.device.type == "cpu" and is_recorded(q):
         lengths = before.where(before < 0, lengths)  # stay below 0, which the ops refuse when they get the values
     if k.dtype == cache.k.dtype and k.dtype.itemsize == 1:
         if angles is not None:
@@ -173,7 +175,7 @@ def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_
             arguments.check_list(name, tensor, (batch + 1,), "[batch + 1]", q)
     for name, begins, rows, most in (("cu_seqlens_q", cu_seqlens_q, q, max_seqlen_q), ("cu_seqlens_k_new",
                                                                                        cu_seqlens_k_new, k, None)):
-        if begins is not None and arguments.host_sees(begins):
+        if begins is not None and host_sees(begins):
             check_begins(name, begins, "rows", rows.shape[0], "max_seqlen_q", rows.shape[0] if most is None else most)
     if table is not None:
         name, tensor = table
@@ -215,7 +217,7 @@ def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
         raise ValueError(
             f"rotary_cos has shape {tuple(rotary_cos.shape)}; must have at least {cache.room} positions, the cache's "
             f"room")
-    if not arguments.host_sees(cache.k):  # reading extents here would make them constants of a graph
+    if not host_sees(cache.k):  # reading extents here would make them constants of a graph
         return
     counts = 0 if new is None else new.k.shape[1] if new.cu_seqlens is None else (new.cu_seqlens[1:] -
                                                                                   new.cu_seqlens[:-1])
@@ -281,9 +283,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     refuses the call."""
     import torch
     table_name = "block_table" if page_table is None else "page_table"
-    arguments.check_tensors({"q": q, "k_cache": k_cache, "v_cache": v_cache}, k=k, v=v, rotary_cos=rotary_cos,
-                            rotary_sin=rotary_sin, qv=qv, alibi_slopes=alibi_slopes, learnable_sink=learnable_sink,
-                            s_aux=s_aux, out=out, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    check_tensors({"q": q, "k_cache": k_cache, "v_cache": v_cache}, k=k, v=v, rotary_cos=rotary_cos,
+                  rotary_sin=rotary_sin, qv=qv, alibi_slopes=alibi_slopes, learnable_sink=learnable_sink, s_aux=s_aux,
+                  out=out, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     attention_chunk = chunk_of(attention_chunk)
     block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(
         learnable_sink=learnable_sink, s_aux=s_aux)
@@ -320,11 +322,11 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         rows, keys, ends, scales = arguments.with_factors(q, q_descale, k_cache.shape[2],
                                                           cu_seqlens_q), cache, lengths, factors
         if new is not None:
-            rows, ends = arguments.named({**names, "q_begins": "cu_seqlens_k_new"}, _append, rows, cu_seqlens_q, cache,
-                                         new, before, angles, scales)
+            rows, ends = named({**names, "q_begins": "cu_seqlens_k_new"}, _append, rows, cu_seqlens_q, cache, new,
+                               before, angles, scales)
         if cache_leftpad is not None:
             keys, ends, scales = _as_pages_of_a_key(cache, ends, cache_leftpad, scales)
-        return arguments.named(
+        return named(
             names, attend_with, qv, rows, keys.k, keys.v, kv_lengths=ends, page_table=keys.block_table,
             slots=keys.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q, is_causal=causal, window=window,
             scale=softmax_scale, return_lse=return_softmax_lse, softcap=off_or_number("softcap", softcap),

@@ -14,6 +14,8 @@ from ..ops.attention import attention
 from ..ops.kvcache import check_begins
 from ..ops.padding import is_between, widened_arguments
 from ..adapters.arguments import chunk_of, off_or_number, window_of
+from ..adapters.errors import check_tensors, named
+from ..adapters.lists import host_sees, is_recorded, requests_of_rows
 from . import arguments
 from .forward_alone import forward_alone
 from .latent import attend_with, check_second_product
@@ -33,7 +35,7 @@ def _finds_sequences(call):
     import torch
     if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
         return True
-    if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(
+    if (_has_slopes_of_sequences(call) or call.chunk) and is_recorded(
             call.q):  # _by_documents() would need programs, which a graph cannot hold
         return True
     return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
@@ -57,7 +59,7 @@ def _lines_up(call):
     import torch
     if _is_one_list(call):
         return True
-    if arguments.is_recorded(call.cu_q):
+    if is_recorded(call.cu_q):
         raise ValueError(
             "cu_seqlens_q and cu_seqlens_k are different tensors, or seqused_q and seqused_k are; inside a graph each "
             "pair must be one tensor if gradients or dropout are combined with a mask, window or slopes")
@@ -85,7 +87,7 @@ def _check_lists(call):
     if call.table is not None:
         columns = call.table.shape[1] if getattr(call.table, "ndim", 0) == 2 else 1
         arguments.check_list(call.names["page_table"], call.table, (batch, columns), "[batch, pages]", call.q)
-    if not arguments.host_sees(call.cu_q):
+    if not host_sees(call.cu_q):
         return
     check_begins("cu_seqlens_q", call.cu_q, "rows", call.q.shape[0], "max_seqlen_q", call.most_q)
     arguments.check_lengths("seqused_q", call.used_q, (call.cu_q[1:] - call.cu_q[:-1]).tolist(), "rows of the sequence")
@@ -124,7 +126,7 @@ def _moved_up(call):
 
     def moved(of, to, steps=None):
         row = torch.arange(count, device=call.q.device)
-        requests = arguments.requests_of_rows(of, count)
+        requests = requests_of_rows(of, count)
         inside = requests.clamp(0, max(last, 0))
         at = row - of.long()[inside]
         known = (requests >= 0) & (requests <= last) & (True if steps is None else at < steps.long()[inside])
@@ -166,7 +168,7 @@ def _by_lists(call):
     else:
         given.update(kv_begins=call.cu_k.int(), seqlen_kv=min(call.most_k, k.shape[0]),
                      kv_lengths=None if call.used_k is None else lengths)
-        spread = lambda descale: descale[arguments.requests_of_rows(call.cu_k, k.shape[0]).clamp(
+        spread = lambda descale: descale[requests_of_rows(call.cu_k, k.shape[0]).clamp(
             0, descale.shape[0] - 1)]  # noqa: E731
     begins, back = call.cu_q.int(), None
     if call.used_q is not None:
@@ -188,7 +190,7 @@ def _documents(cu_seqlens, used, first, rows, of_none, needs_steps):
     if not needed). Rows before the first sequence get id -1, rows after the last get batch, and rows that `used` leaves
     out get `of_none`."""
     import torch
-    ids = arguments.requests_of_rows(cu_seqlens, rows, first)
+    ids = requests_of_rows(cu_seqlens, rows, first)
     if used is None and not needs_steps:
         return ids.int(), None
     inside = ids.clamp(0, max(cu_seqlens.shape[0] - 2, 0))
@@ -231,7 +233,7 @@ def _score_of_sequences(call, ids, steps, rows, keys):
 def _cut(call, lines_up):
     """Returns (first, end) of the rows, and of the keys, that belong to sequences, if the host sees the lists;
     otherwise all."""
-    found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0])
+    found = [(int(begins[0]), int(begins[-1])) if host_sees(begins) else (0, x.shape[0])
              for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
     if lines_up:  # rows after the last sequence would move the diagonal
         end = min(end for _, end in found)
@@ -305,10 +307,10 @@ def _attend(call):
         raise ValueError(f"dropout_p is {call.dropout_p}; must be 0.0 with {alone[0]}")
     if recorded and not call.dropout_p and (alone or narrow):
         call.out = None  # writing into it would lose its history
-        return forward_alone(lambda: arguments.named(call.names, _by_lists, call),
+        return forward_alone(lambda: named(call.names, _by_lists, call),
                              _NO_BACKWARD.format(alone[0] if alone else "8-bit tensors"), *operands)
     by_lists = alone or not (recorded or call.dropout_p) and _finds_sequences(call)
-    return arguments.named(call.names, _by_lists if by_lists else _by_documents, call)
+    return named(call.names, _by_lists if by_lists else _by_documents, call)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
@@ -355,9 +357,9 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
         "return_attn_probs", return_attn_probs)
     return_lse = flag("return_lse", return_lse) or flag("return_softmax_lse", return_softmax_lse)
     dropout_p = off_or_number("dropout_p", dropout_p) or 0.0
-    arguments.check_tensors({"q": q, "k": k, "v": v}, qv=qv, q_v=q_v, alibi_slopes=alibi_slopes, out=out,
-                            learnable_sink=learnable_sink, s_aux=s_aux, q_descale=q_descale, k_descale=k_descale,
-                            v_descale=v_descale)
+    check_tensors({"q": q, "k": k, "v": v}, qv=qv, q_v=q_v, alibi_slopes=alibi_slopes, out=out,
+                  learnable_sink=learnable_sink, s_aux=s_aux, q_descale=q_descale, k_descale=k_descale,
+                  v_descale=v_descale)
     second = arguments.one_of(qv=qv, q_v=q_v)
     check_second_product(q, second, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)

@@ -4,7 +4,7 @@ __init__.py."""
 from ..core.torch_state import refuse_gradients
 from ..ops.cascade import cascade, prepare_cascade
 from ..ops.merge import merge, merge_all
-from ..flash.arguments import named
+from ..adapters.errors import named
 from . import arguments
 from . import lists
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's decoding: one or a few tokens per request over pages, and one request. See __init__.py."""
 from ..ops.kvcache import attention_kvcache
-from ..flash.arguments import named
+from ..adapters.errors import named
 from . import arguments
 from . import lists
 from .wrapper import Wrapper, positions_of, window_of

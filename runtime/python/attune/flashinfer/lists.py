@@ -6,7 +6,7 @@ import math
 
 from ..core import tensors
 from ..ops.kvcache import check_begins, rounded
-from ..flash.arguments import host_sees
+from ..adapters.lists import host_sees
 from . import arguments
 
 LAYOUTS = ("NHD", "HND")

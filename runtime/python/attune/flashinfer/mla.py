@@ -5,7 +5,7 @@ import warnings
 from ..core.torch_state import refuse_gradients
 from ..ops.kvcache import attention_kvcache
 from ..ops.latent import attend_latent
-from ..flash.arguments import named
+from ..adapters.errors import named
 from . import arguments
 from . import lists
 from .wrapper import Wrapper

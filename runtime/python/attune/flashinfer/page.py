@@ -3,7 +3,7 @@
 from ..core.torch_state import refuse_gradients
 from ..ops.append import append_kv
 from ..adapters.cache_codes import write_codes
-from ..flash.arguments import named
+from ..adapters.errors import named
 from . import arguments
 from . import lists
 

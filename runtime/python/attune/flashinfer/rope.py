@@ -10,7 +10,8 @@ import math
 
 from ..core.torch_state import refuse_gradients
 from ..ops.append import append_kv
-from ..flash.arguments import is_recorded, named, requests_of_rows
+from ..adapters.errors import named
+from ..adapters.lists import is_recorded, requests_of_rows
 from . import arguments
 
 

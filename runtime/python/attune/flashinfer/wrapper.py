@@ -3,7 +3,7 @@
 attention.py and mla.py."""
 from ..score.scores import alibi_slopes
 from ..ops.kvcache import attention_kvcache
-from ..flash.arguments import named
+from ..adapters.errors import named
 from . import arguments
 from . import lists
 from . import masks

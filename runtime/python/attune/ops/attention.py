@@ -4,7 +4,7 @@ plan."""
 import sys
 from collections import namedtuple
 
-from ..core import tensors
+from ..core import tensors, torch_state
 from ..core.copies import in_order_of, order_of, readable, strides_in_order
 from ..core.flags import flag, flag_or_none, is_deterministic
 from ..core.habits import explained, explains
@@ -16,9 +16,9 @@ from ..core.torch_state import (capturing, in_graphs, needs_op, ordinal_of, reco
                                 stream_address, tell_written, untraced)
 from ..score.dropout import rate_of, seed_for
 from ..score.scores import scores_of
-from ..adapters.sdpa_operands import fitted, refuse_nested, subclass_of
 from . import quick
 from .context import SCALES, context_of, refuse_capture
+from .heads_first import fitted, refuse_nested, subclass_of
 from .padding import cut, is_between, widened_arguments
 
 # Everything that depends only on the operands' shapes, strides and choices.
@@ -152,8 +152,7 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
                     out_dtype=out_dtype, accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
     if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
-        from ..torch.train import train
-        return train({**given, "return_lse": return_lse}), None
+        return torch_state.load_train().train({**given, "return_lse": return_lse}), None
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
     if is_between(q, k, v):
@@ -163,8 +162,7 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
                        chunk=chunk, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks, block_map=block_map,
                        dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
     if out is None and scores is not None and scores.learned():
-        from ..torch.train import train
-        return train({**given, "return_lse": return_lse}), None
+        return torch_state.load_train().train({**given, "return_lse": return_lse}), None
     o_strides = _strides_like(q, v) if follows_q and len(q.shape) == len(v.shape) == 4 else None
     call = _call_of(context, q, k, v, out, o_strides, choices_of(**keywords), keywords, scores)
     o = _empty(q, call.out_shape, call.out_strides, call.out_dtype) if out is None else out
@@ -302,8 +300,7 @@ def _heads_first(*arguments, **choices):
 
 
 def _train_heads_first(q, k, v, *rest, **choices):
-    from ..torch.train import train_heads_first
-    result = train_heads_first(*fitted(q, k, v), *rest, **choices)
+    result = torch_state.load_train().train_heads_first(*fitted(q, k, v), *rest, **choices)
     return _shown(result, lambda o: in_order_of(q, o))
 
 
@@ -322,7 +319,7 @@ def _entry(checked, name, train=None):
     """Returns the function that adapters call with PyTorch tensors [batch, num_heads, seqlen, head_dim].
 
     It takes attention()'s arguments without out; q, k and v are positional. Known calls make no views of the tensors.
-    torch.compile traces _graph.<name>(). train: called directly if autograd records the call."""
+    torch.compile traces torch/graph.py's <name>(). train: called directly if autograd records the call."""
     call = quick.without_recipe(checked)
     if module is not None:
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)

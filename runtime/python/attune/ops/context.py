@@ -433,6 +433,9 @@ class Context:
         return plan
 
 
+quick.context_type = Context
+
+
 @functools.lru_cache(maxsize=None)
 def default_context(target):
     return Context(target)

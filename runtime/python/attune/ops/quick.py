@@ -12,6 +12,7 @@ from ..core.library import (AppendOperands, CacheOperands, Capture, DropoutOpera
                             ScoreOperands, Tensor, module)
 from ..core.torch_state import capturing, forward_derivatives, untraced
 
+context_type = None  # the class Context; set by context.py
 CALLS_KEPT = 512  # for calls without a Context argument
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)  # TypeKind in tensors.h
 _ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE, _WITH_PRIOR, _NOT_WITH_PRIOR = 1, 2, 4, 8, 16, 32  # flags of entry.h
@@ -23,8 +24,7 @@ _FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_length
 def _probe(of):
     """Returns the kind of arguments of exactly this type. Subclasses of tensors behave in their own ways, so they take
     the Python path."""
-    from .context import Context
-    if of is Context:
+    if of is context_type:
         return _CONTEXT
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and of is numpy.ndarray:

@@ -11,7 +11,10 @@ return new tensors; o and lse are contiguous whatever strides q has. Only attent
 attention_backward computes those of q, k and v, score_gradient those of biases, slopes, sinks and the tensors that a
 score_mod reads. The other ops raise ValueError under grad mode if a tensor requires gradients. The ops raise
 RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensor refuses them, since no op of attune has a sharding
-rule: give x.to_local()."""
+rule: give x.to_local().
+
+This is also the room of all that needs PyTorch's dispatcher or autograd. It may import ops, score and core. graph.py
+makes calls of the ops, train.py records calls in eager mode."""
 import functools
 
 import torch

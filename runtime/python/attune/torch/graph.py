@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune's functions as calls of its PyTorch ops: torch.compile traces these instead, and FakeTensors and dispatch
-modes get them. Written in code that torch.compile can trace. Called through core/torch_state.py.
+modes get them. Written in code that torch.compile can trace. Called through core/torch_state.py. Importing it defines
+the ops, as importing any module of this room does.
 
 The functions are attention(), attention_backward(), quantise(), merge(), attention_kvcache(), append_kv() and
 cascade()."""
@@ -11,6 +12,7 @@ from ..core import tensors
 from ..core.copies import in_order_of, readable
 from ..core.flags import flag, flag_or_none, refuse_flag
 from ..core.problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
+from ..core.torch_state import marked_constant, settled as settled_here
 from ..score.block_maps import use_of
 from ..score.dropout import drawn_seed, rate_of, signed
 from ..score.programs import BoundMod, Mod, bind, refuse_stop
@@ -18,9 +20,7 @@ from ..score.scores import TENSORS, scores_of
 from ..ops.append import kind_of_factors
 from ..ops.backward import gradients_asked
 from ..ops.cascade import calls_of, check_levels
-from .. import torch as ops
-from ..adapters.arguments import marked_constant, settled as settled_here
-from ..adapters.sdpa_operands import fitted, refuse_nested
+from ..ops.heads_first import fitted, refuse_nested
 from .cache_ops import new_lse
 from .spec import spec
 
@@ -197,8 +197,8 @@ def traced_flag(name, value, words="True or False"):
 
 
 def settled(number):
-    """Returns adapters/arguments.py's settled() inside torch.compile. A symbol becomes its current value, with a guard.
-    """
+    """Returns the result of core/torch_state.py's settled() inside torch.compile. A symbol becomes its current value,
+    with a guard."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
     if isinstance(number, (tuple, list)):
         return tuple([settled(one) for one in number])
@@ -384,9 +384,7 @@ def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=No
 
 
 def _name(dtype):
-    from ..core.tensors import dtype_text
-    return dtype_text(dtype)
+    return tensors.dtype_text(dtype)
 
 
 _name._dynamo_marked_constant = True
-del ops  # imported for the ops that it defines

@@ -5,7 +5,7 @@ import torch
 
 from ..core.flags import flag, flag_or_none
 from ..ops.attention import attend_from_heads_first
-from ..adapters.sdpa_operands import refuse_nested
+from ..ops.heads_first import refuse_nested
 from .mask_rule import MaskRule
 from .paged import attend_packed
 
