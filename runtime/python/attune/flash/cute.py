@@ -11,8 +11,9 @@ from ..core.torch_state import records_gradients
 from ..adapters.arguments import sides_of_version_4
 from ..adapters.lists import is_recorded
 from . import arguments
-from . import flash_attn_func as _dense, flash_attn_varlen_func as _of_sequences
+from .dense import flash_attn_func as _dense
 from .rows import flash_attn_combine as _combine, get_scheduler_metadata  # noqa: F401
+from .varlen import flash_attn_varlen_func as _of_sequences
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
 
