@@ -40,6 +40,33 @@ class Layers(unittest.TestCase):
         self.assertFalse(check_layers.allowed("templates", "templates/cuda/a.cu", "<", "cuda_fp16.h"))
         self.assertTrue(check_layers.allowed("templates", "templates/cuda/a.cu", '"', "cuda/ptx/mma.cuh"))
 
+    @staticmethod
+    def rooms(**changed):
+        """Returns the offences of a small package with some of its files changed. A name's _ is a / of the path."""
+        texts = {"core/a.py": "import ctypes", "ops/b.py": "from ..core.a import x", "flex.py": "from .ops import b"}
+        texts.update({f"{name.replace('_', '/')}.py": text for name, text in changed.items()})
+        return list(check_layers.python_offences({"__init__.py": "from . import flex", **texts}))
+
+    def test_imports_go_down_the_rooms(self):
+        self.assertEqual(self.rooms(), [])
+        self.assertEqual(self.rooms(torch_c="import torch\nfrom ..ops import b\nimport attune.core.a"), [])
+        up = "runtime/python/attune/core/a.py:1: core may not import ops.b of ops"
+        for text in ("from ..ops import b", "from ..ops.b import f", "import attune.ops.b", "from attune.ops import b",
+                     "import_module('..ops.b', __package__)", "import_module('attune.ops.b')"):
+            self.assertEqual(self.rooms(core_a=text, ops_b="")[:1], [up], text)
+        self.assertEqual(self.rooms(core_a="def f():\n    from ..ops.b import g\n", ops_b=""),
+                         [up.replace(":1:", ":2:")])
+        for text in ("from .. import Context", "import attune"):
+            self.assertIn("core may not import attune of attune", self.rooms(core_a=text)[0])
+        self.assertIn("ops may not import flex of adapters", self.rooms(ops_b="from .. import flex", flex="")[0])
+        self.assertIn("other has no room", self.rooms(other="")[0])
+
+    def test_a_circle_of_imports_is_found(self):
+        self.assertEqual(self.rooms(core_c="from . import d", core_d="def f():\n    from .e import x", core_e=""), [])
+        self.assertEqual(
+            self.rooms(core_c="from . import d", core_d="def f():\n    from .e import x", core_e="from .c import y"),
+            ["runtime/python/attune: a circle of imports: core.c -> core.d -> core.e -> core.c"])
+
 
 class Sizes(unittest.TestCase):
     @staticmethod
