@@ -24,7 +24,7 @@ OF_THE_SHELL = {"SECONDS", "BATS_TEST_TMPDIR", "BATS_FILE_TMPDIR"}
 # Tests of the readers themselves have variables of their own.
 OF_ITS_TEST = {
     "tests/generator/core/system/environment_test.cpp": {"ATTUNE_TEST_VARIABLE"}, "tests/check_test.py": {"ATTUNE_A"},
-    "tests/python/traced_functions_test.py": {"ATTUNE_TEST_FACTOR", "TORCHINDUCTOR_CACHE_DIR"}}
+    "tests/python/score/traced_functions_test.py": {"ATTUNE_TEST_FACTOR", "TORCHINDUCTOR_CACHE_DIR"}}
 ROOTS = "generator|templates|tuner|runtime|cache|tests|examples"
 
 

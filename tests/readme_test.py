@@ -13,9 +13,8 @@ fails:
   <!-- test: parse -->    shell lines that need another machine (a container, an index of packages): they must parse
   <!-- test: build -->    a C or C++ program: compiled against the public headers, linked to libattune, and run
 
-Blocks of Python run by tests/python/page_test.py; blocks of text are not run. Run by CTest; without the CPU target,
-blocks that need it skip aloud.
-"""
+Blocks of Python run by tests/python/tools/page_test.py; blocks of text are not run. Run by CTest; without the CPU
+target, blocks that need it skip aloud."""
 import argparse
 import os
 import pathlib

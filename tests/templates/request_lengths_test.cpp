@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs over caches that read seqlen_q and seqlen_kv, without a device: what the kernels' text
 // and NVRTC's PTX say (the latter skips aloud without NVRTC). Values:
-// tests/python/program_lengths_test.py.
+// tests/python/score/program_lengths_test.py.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@ import tempfile
 import unittest
 import venv
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 OUTSIDE = ROOT / "tests/capi/outside"
 MAX_WHEEL_BYTES = {"attune": 5e6, "attune_cpu": 60e6}
 SYSTEM_LIBRARIES = {

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import venv
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # attention() names wrong arguments. The handler, called directly, refuses buffers that do not fit the problem.
 REFUSED = """

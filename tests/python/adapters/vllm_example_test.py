@@ -58,7 +58,7 @@ except ImportError:
            AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER UNIFORM_BATCH ALWAYS"))
     module("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum(
         "AttentionBackendEnum", "FLASH_ATTN CUSTOM"), register_backend=register_backend)
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "vllm"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples" / "vllm"))
 import attune_vllm  # noqa: E402
 
 DTYPE = torch.bfloat16
