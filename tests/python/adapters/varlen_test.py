@@ -71,8 +71,8 @@ class VarlenTest(unittest.TestCase):
             q = self.q.clone().requires_grad_(wants)
             for slopes in (self.slopes[:2], self.slopes[:, :3], self.slopes[0, :3]):
                 shape = re.escape(str(tuple(slopes.shape)))
-                message = (rf"alibi_slopes has shape {shape}; must be \[batch, num_heads_q\] = \(4, 4\), "
-                           "where .* broadcast")
+                message = (rf"alibi_slopes has shape {shape}; must be \[batch, num_heads_q\] = \(4, 4\). "
+                           "Axes of 1 .* broadcast")
                 with self.subTest(name, shape=shape), self.assertRaisesRegex(ValueError, message):
                     self.attend(one, keys, q=q, alibi_slopes=slopes)
             for slopes in (self.slopes[:, :1], self.slopes[:1], self.slopes[0], self.slopes[0, 0]):
@@ -100,8 +100,9 @@ class VarlenTest(unittest.TestCase):
                         38, 39]), good, 39), (r"cu_seqlens_k\[4\] is 40; must be 38 to 39", good, ints([
                             0, 5, 5, 38, 40
                         ]), 39), (r"cu_seqlens_q\[3\] - cu_seqlens_q\[2\] is 33 and max_seqlen_q is 8", good,
-                                  good.clone(), 8), (r"cu_seqlens_k is \[0, 39\]; must be int32 \[batch \+ 1\]", good, [
-                                      0, 39], 39)):
+                                  good.clone(), 8), (
+                                      r"cu_seqlens_k is \[0, 39\]; must be an int32 tensor \[batch \+ 1\]", good,
+                                      [0, 39], 39)):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 self.attend(q, k, most)
             if not isinstance(k, list):
