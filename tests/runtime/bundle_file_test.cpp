@@ -134,7 +134,8 @@ TEST_F(BundleFileTest, ACutFileAndADamagedHeaderAreReportedApart) {
   };
   EXPECT_THAT(changed(24), HasSubstr("its header or index is damaged")) << "the length of the file";
   EXPECT_THAT(changed(31), HasSubstr("its header or index is damaged"));
-  EXPECT_THAT(changed(16), HasSubstr("its header or index is damaged")) << "the length of the index";
+  EXPECT_THAT(changed(16), HasSubstr("its header or index is damaged"))
+      << "the length of the index";
   EXPECT_THAT(changed(22), HasSubstr("its header is damaged"));
   EXPECT_THAT(changed(40), HasSubstr("its header or index is damaged")) << "the digest";
 }
