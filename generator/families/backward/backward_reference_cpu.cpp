@@ -5,28 +5,22 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/families/cpu_arguments.hpp"
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
-class BackwardReferenceCpu final : public KernelTemplate {
+class BackwardReferenceCpu final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "backward_reference_cpu"; }
+  BackwardReferenceCpu()
+      : FixedTemplate("backward_reference_cpu", "cpu/backward_reference.cpp",
+                      "cpu/backward_reference_knobs.hpp", 1) {}
+
   bool is_reference() const override { return true; }
-  std::string_view source_path() const override { return "cpu/backward_reference.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/backward_reference_knobs.hpp"; }
 
   const Served& serves() const override { return serves_every_gradient(); }
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return Config();
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 1};
-  }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
     return constants_of_earlier_arguments(spec);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/problem/op.hpp"
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 
@@ -15,22 +16,14 @@ namespace {
 constexpr int kWarps = 4;  // rows per block, one per warp
 constexpr int64_t kBlocksPerSm = 16;
 
-class BackwardReferenceCuda final : public KernelTemplate {
+class BackwardReferenceCuda final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "backward_reference_cuda"; }
-  bool is_reference() const override { return true; }
-  std::string_view source_path() const override { return "cuda/backward_reference.cu"; }
-  std::string_view knobs_path() const override { return "cuda/backward_reference_knobs.cuh"; }
-  const Served& serves() const override { return serves_every_gradient(); }
+  BackwardReferenceCuda()
+      : FixedTemplate("backward_reference_cuda", "cuda/backward_reference.cu",
+                      "cuda/backward_reference_knobs.cuh", 32 * kWarps) {}
 
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return Config();
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 32 * kWarps};
-  }
+  bool is_reference() const override { return true; }
+  const Served& serves() const override { return serves_every_gradient(); }
   std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
                                         const Config&) const override {
     return {{"int", "kWarps", std::to_string(kWarps)}};

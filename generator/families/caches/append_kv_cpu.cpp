@@ -5,26 +5,18 @@
 #include <fmt/format.h>
 
 #include "generator/families/cpu_arguments.hpp"
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
-class AppendKvCpu final : public KernelTemplate {
+class AppendKvCpu final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "append_kv_cpu"; }
-  std::string_view source_path() const override { return "cpu/append_kv.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/append_kv_knobs.hpp"; }
-  const Served& serves() const override { return serves_appending(); }
+  AppendKvCpu()
+      : FixedTemplate("append_kv_cpu", "cpu/append_kv.cpp", "cpu/append_kv_knobs.hpp", 1) {}
 
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return {};
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 1};
-  }
+  const Served& serves() const override { return serves_appending(); }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
     return constants_of_earlier_arguments(spec);

@@ -4,26 +4,17 @@
 
 #include <fmt/format.h>
 
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
-class MergeCpu final : public KernelTemplate {
+class MergeCpu final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "merge_cpu"; }
-  std::string_view source_path() const override { return "cpu/merge.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/merge_knobs.hpp"; }
-  const Served& serves() const override { return serves_merging(); }
+  MergeCpu() : FixedTemplate("merge_cpu", "cpu/merge.cpp", "cpu/merge_knobs.hpp", 1) {}
 
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return {};
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 1};
-  }
+  const Served& serves() const override { return serves_merging(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {
     return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales}}}};
   }

@@ -5,29 +5,21 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/cpu_arguments.hpp"
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
-class ReferenceCpu final : public KernelTemplate {
+class ReferenceCpu final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "reference_cpu"; }
+  ReferenceCpu()
+      : FixedTemplate("reference_cpu", "cpu/reference_cpu.cpp", "cpu/reference_cpu_knobs.hpp", 1) {}
+
   bool is_reference() const override { return true; }
-  std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
 
   const Served& serves() const override { return serves_everything(); }
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return Config();
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 1};
-  }
-
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
     std::vector<Constant> constants = constants_without_8_bits(spec);

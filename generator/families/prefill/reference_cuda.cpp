@@ -9,6 +9,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 
@@ -17,23 +18,15 @@ namespace {
 
 constexpr int kWarps = 4;  // query rows per block, one per warp
 
-class ReferenceCuda final : public KernelTemplate {
+class ReferenceCuda final : public FixedTemplate {
  public:
-  std::string_view name() const override { return "reference_cuda"; }
+  ReferenceCuda()
+      : FixedTemplate("reference_cuda", "cuda/reference.cu", "cuda/reference_knobs.cuh",
+                      32 * kWarps) {}
+
   bool is_reference() const override { return true; }
-  std::string_view source_path() const override { return "cuda/reference.cu"; }
-  std::string_view knobs_path() const override { return "cuda/reference_knobs.cuh"; }
 
   const Served& serves() const override { return serves_everything(); }
-
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&,
-                        const DeviceFacts&) const override {
-    return Config();
-  }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 32 * kWarps};
-  }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
     std::vector<Constant> constants = constants_without_8_bits(spec);
