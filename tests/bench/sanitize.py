@@ -20,7 +20,7 @@ import timing  # noqa: E402
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 OPTIONS = {"synccheck": ["--num-cuda-barriers",
-                         "65536"]}  # two grids overlap: one starts while the other ends
+                         "65536"]}  # for two grids: one starts while the other ends
 TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm80_tf32", "prefill_sm89")
 FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
 SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
@@ -63,7 +63,7 @@ CONFIGS = (
     ("prefill_sm90", SCORED + ",alibi=1", ""),
     ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
     ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
-    # Gradients with default configs, with separate kernels for dk and dv, and by the mma.sync family with scores.
+    # Gradients with default configs, with separate kernels for dk and dv, and with delta computed by the kernel of dq.
     ("backward_sm90", GRADIENTS, ""),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"), "split_kv=1"),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
@@ -93,7 +93,7 @@ CONFIGS = (
                                  ("head_dim=256", ",window=90:0", ",block_n=32,k_slots=3,v_slots=2"),
                                  ("head_dim=192", ",dropout=0.3", ",block_n=64"),
                                  ("head_dim=64", ",gradients=qk", ",block_n=112"))),
-    # Walks along a narrow band: one head after the other, and two heads interleaved.
+    # Walks along a narrow band, with several masks, windows and head dims.
     *(("backward_sm90", "op=attention_backward,dtype=bf16,batch=2," + rest, BAND)
       for rest in ("head_dim=64,heads=3,seqlen=400,mask=none,window=64:64",
                    "head_dim=64,heads=4,seqlen_q=300,seqlen_kv=420,mask=causal_top_left,window=127:0",
@@ -103,6 +103,7 @@ CONFIGS = (
        ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
       for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1),
                                  ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),
+    # Gradients by mma.sync, with scores, accumulated, and of score tensors.
     ("backward_sm80", GRADIENTS, ""),
     ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),
     ("backward_sm80", GRADIENTS + ",accumulate=1", ""),
@@ -155,8 +156,9 @@ CONFIGS = (
      "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
     ("cache_sm90", CACHE + ",page_size=128" + LENGTHS, "block_m=128,block_n=96,scheduler=2,row_max=1"),
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,stages=3,row_max=1"),
-    # Items cut by each request's own length; rows appended to a cache.
+    # Items cut by each request's own length.
     ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
+    # Latent attention with tiles of 16, 32 and 64 rows.
     *(("mla_sm90", LATENT + field, config)
       for field, config in ((",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
                              "scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
@@ -171,6 +173,7 @@ CONFIGS = (
     # More tiles than SMs, one step each: a tile's last sums are read while the next tile's sums are computed.
     ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1",
      "scheduler=2,pack_heads=64"),
+    # Rows appended to a cache, and merges.
     ("append_kv_cuda",
      "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
      "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every allocation of the C interface fails once: each alone, then each with all after it. Stored
- * kernels run, nothing compiles. No failure may end the process, each gives a status, and the same
- * call works when memory is back. Each failure happens in a child of its own, so that what a
- * process does once is met, too. Usage: alloc_faults_test BUNDLE PACKED_BUNDLE STORE STEP
+ * kernels run, nothing compiles. No failure may end the process. Each gives a status, and the same
+ * call works when memory is back. Each failure happens in a separate child, so that work done once
+ * per process fails too. Usage: alloc_faults_test BUNDLE PACKED_BUNDLE STORE STEP
  * (alloc_faults_test.sh): every STEPth allocation, 1 for all.
  */
 #include "failing_memory.h"
@@ -28,12 +28,12 @@ static attune_status open_context(attune_context** context) {
   return attune_context_create(&options, context);
 }
 
-/* The calls after which memory comes back. */
+/* The calls in which allocations fail. Memory is back after each call. */
 enum call { CREATE, PARSE, PROGRAM, PLAN, RUN, EXPLAIN, RELOAD, RELEASE, DESTROY, CALLS };
 static const char* const kNames[CALLS + 1] = {"create",  "parse",  "program", "plan",    "run",
                                               "explain", "reload", "release", "destroy", "none"};
 
-/* One trip through all calls; in `failing` the Nth allocation fails. */
+/* One run of all calls. In the call `failing`, the Nth allocation fails. */
 struct trip {
   enum call failing;
   long n;
@@ -41,7 +41,7 @@ struct trip {
   long asked; /* how many allocations the failing call made */
 };
 
-/* Fails memory before the call of this trip, and gives it back after it. */
+/* Makes memory fail if `call` is the failing call. Returns 1 then; ends() restores memory. */
 static int starts(struct trip* trip, enum call call) {
   if (trip->failing != call) return 0;
   memory_fails_at(trip->n, trip->for_ever);

@@ -59,7 +59,7 @@ static void texts_are_refused(void) {
                 "problem is a null pointer");
 }
 
-/* One field of a good problem at a time, through every function that takes a problem. */
+/* Checks that every function that takes a problem refuses this problem with `words`. */
 static void problem_is_refused(attune_context* context, const attune_problem* problem,
                                const char* words) {
   attune_plan* plan = (attune_plan*)1;
@@ -126,7 +126,7 @@ static void newer_structs_are_refused_when_they_ask_for_more(attune_context* con
                 "does not know");
 }
 
-/* A program built when attune_problem ended with softmax_scale and attune_operands with
+/* Simulates a program built when attune_problem ended with softmax_scale and attune_operands with
  * lse_head_stride. */
 static void older_structs_are_kept_within_and_understood(attune_context* context) {
   enum { kProblemThen = 80, kOperandsThen = offsetof(attune_operands, q_scale) };
@@ -155,7 +155,7 @@ static void older_structs_are_kept_within_and_understood(attune_context* context
   }
 }
 
-/* Sizes that no struct has: nothing is read or written by them. */
+/* Checks struct sizes that are out of range: nothing is read or written. */
 static void sizes_that_nobody_has_are_refused(attune_context* context) {
   static const size_t kSizes[] = {0, 1, 4, 7, 65537, (size_t)1 << 62, SIZE_MAX};
   attune_problem problem, untouched;
@@ -241,7 +241,7 @@ static void options_are_refused(void) {
   CHECK_REFUSED(attune_context_reload(NULL), ATTUNE_INVALID_ARGUMENT, "context is a null pointer");
 }
 
-/* `edit` has spoiled the operands: run must refuse and leave the output alone. */
+/* Checks that a run with these operands is refused and leaves the output unchanged. */
 static void run_is_refused(const attune_plan* plan, const attune_operands* operands,
                            void* workspace, size_t bytes, const char* words) {
   float* const watched = (float*)((uintptr_t)operands->o.data / 256 * 256);
@@ -290,7 +290,7 @@ static void operands_are_refused(attune_context* context) {
   free(q), free(k), free(v), free(o), free(workspace);
 }
 
-/* Factors and a transposed v of 8-bit operands; and factors where there must be none. */
+/* Checks factors and a transposed v of 8-bit operands, and factors where none are allowed. */
 static void narrow_operands_are_refused(attune_context* context) {
   attune_problem problem;
   attune_plan* plan;
@@ -364,7 +364,7 @@ static void nulls_are_refused(attune_context* context) {
   attune_operands_contiguous(NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 }
 
-/* A sentence has room for 4095 bytes, and no character is cut in two. */
+/* Messages are cut at 4095 bytes, never within a character. */
 static void long_sentences_are_cut(void) {
   char text[16384] = "dtype=";
   for (size_t i = strlen(text); i + 4 < sizeof text; i += 2) memcpy(text + i, "\xc3\xa9", 3);

@@ -41,7 +41,7 @@ void runs(const attune::Context& context) {
   std::free(workspace);
 }
 
-// A causal mask of half a chunk: granules of 64 rows are seen in part.
+// With chunks of 20 positions, a granule of 64 rows sees only a part of its keys.
 void maps(const attune::Context& context) {
   const attune::Problem problem("dtype=fp32,head_dim=32,heads=2,seqlen=40,chunk=20");
   attune::BlockMap map(problem);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headless Chromium by its DevTools protocol over two pipes: opens a page at a width and in a colour scheme, presses
-keys, takes pictures. For tests of pages (report_test.py). `find()` is None where no Chromium is."""
+"""Headless Chromium, driven by its DevTools protocol over two pipes: opens a page at a width and in a colour scheme,
+presses keys, takes pictures. Used by tests of pages (report_test.py). `find()` returns None without Chromium."""
 import base64
 import json
 import os
@@ -30,8 +30,8 @@ class Chromium:
     def __init__(self, seconds=60):
         self.seconds, self.number, self.rest, self.events = seconds, 0, b"", []
         self.home = tempfile.TemporaryDirectory(
-            ignore_cleanup_errors=True)  # processes beside the one that is killed end a little later
-        read, self.write_end = os.pipe()  # Chromium reads its third file and writes its fourth
+            ignore_cleanup_errors=True)  # child processes end shortly after the killed one
+        read, self.write_end = os.pipe()  # Chromium reads descriptor 3 and writes descriptor 4
         self.read_end, write = os.pipe()
         command = shlex.join([find(), *FLAGS, f"--user-data-dir={self.home.name}", "about:blank"])
         self.process = subprocess.Popen(["bash", "-c", f"exec {command} 3<&{read} 4>&{write}"], pass_fds=(read, write),

@@ -31,25 +31,25 @@ def run(*command, **options):
 
 
 def pack(build, folder):
-    """{package: its file}."""
+    """Returns {package: its file}."""
     run("cpack", "-G", "DEB", "-B", folder, cwd=build)
     return {run("dpkg-deb", "-f", deb, "Package").strip(): deb for deb in sorted(folder.glob("*.deb"))}
 
 
 def names(depends):
-    """Names in a field such as Depends; of alternatives all."""
+    """Returns the package names in a field such as Depends, with all alternatives."""
     return [re.sub(r"[ (:].*", "", word.strip()) for word in re.split(r"[,|]", depends) if word.strip()]
 
 
 def installed(package):
-    """(status, what it depends on) of a package of this machine."""
+    """Returns (status, dependencies) of a package of this machine."""
     form = "${db:Status-Status}\\t${Depends}, ${Pre-Depends}\\n"
     done = subprocess.run(["dpkg-query", "-W", "-f", form, package], capture_output=True, text=True)
     return done.stdout.splitlines()[0].split("\t") if done.returncode == 0 and done.stdout else ("", "")
 
 
 def closure(depends):
-    """The packages of this machine that these need, and what of them is not here."""
+    """Returns the packages of this machine that these names need, and the names that are not installed."""
     todo, found, missing = list(depends), set(), []
     while todo:
         package = todo.pop()
@@ -112,7 +112,8 @@ def install(debs, root):
 
 
 def check_files(debs):
-    """Each file lies in one package, belongs to root, and no package has what a tree of sources or a build has."""
+    """Checks that each file is in one package, belongs to root and is writable by root alone, and that the main files
+    exist."""
     owner = {}
     for package, deb in debs.items():
         for line in run("dpkg-deb", "-c", deb).splitlines():
@@ -142,13 +143,13 @@ def use(root, build, cc):
         'return puts(attune_version()) < 0 || s != ATTUNE_OK || p.head_dim_v != 64; }\n')
     run(cc, "-std=c11", source, *flags, "-o", root / "example")
     if "libattune.so.0" not in run("readelf", "-d", root / "example"):
-        sys.exit("a program does not ask for libattune.so.0")
+        sys.exit("the C program does not need libattune.so.0")
     number = inside("/example").strip()
     in_python = inside("python3", "-c", "import attune; from attune.core import library as found; "
                                         "print(attune.__version__, found.library._name, found.module is not None)")
     print(f"C: {number}; Python: {in_python.strip()}")
     if number not in version or in_python.split() != [number, "libattune.so.0", "True"]:
-        sys.exit("program, library and Python module are not of one version")
+        sys.exit("program, library and Python module have different versions")
     return inside
 
 

@@ -53,7 +53,8 @@ class Fleet:
         return self.run(self.attune, "pin", "-", "--store", store)
 
     def joined(self, problems=len(PROBLEMS)):
-        """examples/fleet/join.sh pins every problem of the stores, and each runs from the pin file."""
+        """Checks that examples/fleet/join.sh pins every problem of the stores, and that a problem runs from the pin
+        file."""
         self.run("bash", FLEET / "join.sh", self.stores)
         pin = self.stores / "site.pin"
         lines = [line for line in pin.read_text().splitlines() if line.startswith("op=")]
@@ -66,7 +67,7 @@ class Fleet:
 
 
 def trials(store):
-    """Returns what a sound store tried, for which length."""
+    """Checks that a store is sound. Returns (shape, arch, config) of each of its trials."""
     connection = sqlite3.connect(store, timeout=60)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)], store
@@ -86,8 +87,8 @@ def trials_so_far(store):
 
 
 def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
-    """Shards are killed, every second time at whatever moment they are in, else after a trial since they began, and
-    started again until they end by themselves."""
+    """Kills shards and starts them again until they end by themselves. Every second kill comes at any moment, the
+    others only after the shard has stored a trial since its start."""
     draw = random.Random(seed)
 
     def start(index):
@@ -134,7 +135,7 @@ def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
 
 
 def check_failures(fleet):
-    """Scripts end as their shards do: with what the worst one ended with, also where another went well."""
+    """Checks that scripts end with the worst exit status of their shards, even if other shards succeed."""
     programs = fleet.folder / "failing"
     programs.mkdir()
     program = programs / "attune"

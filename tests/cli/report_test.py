@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reports in headless Chromium: drawn whole, at desktop and phone width, light and dark, with a picture of each; texts
-of a hostile store run no script; two stores beside each other; keyboard and print. Without Chromium the page's text
-alone is looked at, and the rest skips aloud.
+"""Checks reports in headless Chromium: drawn completely, at desktop and phone width, light and dark, with a picture of
+each; texts of a hostile store run no script; two stores compared; keyboard and print. Without Chromium only the page's
+text is checked, and the rest skips aloud.
 
-report_test.py ATTUNE [--shots FOLDER]   --shots keeps the pictures, to be looked at ATTUNE_TEST_TIMING=1 holds the
-limit of a second for opening 2000 trials, on a quiet machine.
+Usage: report_test.py ATTUNE [--shots FOLDER]
+
+--shots keeps the pictures. With ATTUNE_TEST_TIMING=1, opening 2000 trials must take less than a second.
 """
 import contextlib
 import json
@@ -78,7 +79,7 @@ def check_data(text):
     assert all(0 < one["share"] < 1 and one["next"]["t"][0] > 0 for one in data["winners"])
 
 
-# Text that is hard to read: its color on what lies under it, as the web's guidelines (WCAG 2.2, 1.4.3) count contrast.
+# Lists texts with too little contrast between their colour and the background under them (WCAG 2.2, 1.4.3).
 FAINT = """(() => {
   const part = x => (x /= 255) <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
   const rgb = text => (text.match(/[0-9.]+/g) || []).map(Number);
@@ -101,7 +102,8 @@ FAINT = """(() => {
 
 
 def brightness(png):
-    """(mean, spread) of the bytes of a picture's rows, 0 to 1, whose width and height are what its head says."""
+    """Returns (mean, spread), 0 to 1, of the bytes of a picture's rows. Checks the size that its header
+    states."""
     width, height = struct.unpack(">II", png[16:24])
     data, at = b"", 8
     while at < len(png):
@@ -124,8 +126,8 @@ def brightness(png):
 
 
 def check_looks(browser, page, shots, name):
-    """At each width and in each scheme: no part wider than the window, no faint text, a picture as light or dark as
-    asked for."""
+    """Checks each width and scheme: no part is wider than the window, no text is faint, and the picture is light or
+    dark as requested."""
     for width, device in ((1280, "desktop"), (390, "phone")):
         for scheme in ("light", "dark"):
             dom_of(browser, page, width, scheme=scheme)
@@ -141,7 +143,7 @@ def check_looks(browser, page, shots, name):
 
 
 def check_keyboard(browser, page):
-    """Everything can be reached and worked without a pointer, and shows that it has the focus."""
+    """Checks that everything can be reached and used without a pointer, and shows when it has the focus."""
     browser.open(page, 1280)
     reached = []
     focused = ("(e => [e.localName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle])"
@@ -198,7 +200,7 @@ def check_page(browser, page):
     assert dom.count("<svg") >= 7 and "bf16 d128 32/8 heads" in dom and "NaN" not in dom and "undefined" not in dom
     assert 'aria-label="Roofline"' in dom and "<polyline" in dom
     drawn = []
-    for _ in range(3):  # the least: other programs may run here
+    for _ in range(3):  # the minimum counts, since other programs may run here
         browser.open(page, 1280)
         drawn.append(int(browser.value("document.documentElement.dataset.drawn")))
     print(f"2000 trials drawn {min(drawn)} ms after the page was asked for")
@@ -232,7 +234,7 @@ def check_diff(folder, store, browser):
 
 
 def check_peers(folder, store, text, browser):
-    """Times of others beside ours, where they were taken on our device."""
+    """Checks that times of peers are shown only if they were measured on the device of the store."""
     rows = [{
         "problem": one["p"], "timings": {
             "tuned": {"median_us": 1}, "cudnn": {"median_us": 1.5 * one["t"][0]}, HOSTILE: {
@@ -290,7 +292,7 @@ def main():
     with tempfile.TemporaryDirectory() as name, chromium.Chromium() if CHROMIUM else contextlib.nullcontext(
     ) as browser:
         check_all(pathlib.Path(name), browser)
-    print("reports are drawn, and run nothing of a store's texts")
+    print("reports are drawn, and no text of a store runs as a script")
 
 
 if __name__ == "__main__":

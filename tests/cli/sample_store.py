@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a store of any size with invented times, for tests of what reads stores: views, reports, limits by wall clock.
+"""Makes a store of any size with invented times, for tests of programs that read stores: views, reports, limits by wall
+clock.
 
-sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N of each key] [--faster F] [--hostile] The same
-arguments give the same rows. Half of the keys are of a template text that is no more; --hostile puts markup in every
-text.
+Usage: sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N] [--faster F] [--hostile]
+
+The same arguments give the same rows. --trials is per key. Half of the keys have an outdated template text. --hostile
+puts markup into every text.
 """
 import argparse
 import json
@@ -79,7 +81,7 @@ def rows_of_key(number, arguments, digest, rng):
         rows.append(row)
     good.sort(key=lambda row: row["timing"]["median_us"])
     for row in good[:3] + rows[:1]:
-        row["created"] = created + ".000Z"  # the final
+        row["created"] = created + ".000Z"  # trials of the final
     best = good[0]
     rows.append({
         **key, "kind": "winner", "config": best["config"], "timing": best["timing"],
@@ -90,7 +92,7 @@ def rows_of_key(number, arguments, digest, rng):
 
 
 def plain(value):
-    """NaN as null, as the store's JSON lines have it."""
+    """Replaces NaN by null, as in the store's JSON lines."""
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -17,7 +17,8 @@ using testing::hopper;
 using testing::kH200;
 using testing::kOneKernel;
 
-// dS stands where panels are aligned, behind the rings; what roles tell each other comes last.
+// dS follows the rings, where panels are aligned. Places, tile numbers and their barriers come
+// last.
 TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
     const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
@@ -78,7 +79,7 @@ TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   EXPECT_EQ(backward_early(80, 256, 0).l2, 10);  // all
   EXPECT_EQ(backward_early(80, 256, 0).delta, 8);
   EXPECT_EQ(backward_early(128, 96, 0).delta_beside_p, 8);
-  EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // none beside more than all registers
+  EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // accumulators exceed all registers
   // Delta of the first 16 rows also fits with dropout.
   EXPECT_EQ(backward_early(80, 256, backward_dropout_registers(80)).delta, 2);
   EXPECT_EQ(backward_early(128, 128, backward_dropout_registers(128)).delta, 7);
@@ -96,7 +97,7 @@ TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
     EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
 }
 
-// The kernel leaves only dQ in fp32 in the workspace: one tensor, and the counts of turns.
+// Besides sums of rows, the workspace holds only dQ in fp32 and the counts of turns.
 TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
@@ -115,8 +116,8 @@ TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
 }
 
-// If blocks add in any order, each block of rows has flag words after its fp32 sums.
-TEST(BackwardSm90Launch, AnUnorderedKernelHasFlagWordsAfterDq) {
+// If blocks add in any order, the fp32 dQ of each block of rows is followed by claim words.
+TEST(BackwardSm90Launch, AnUnorderedKernelHasClaimWordsAfterDq) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
   Config config = parse_config(kOneKernel);
@@ -147,8 +148,8 @@ TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
   EXPECT_FALSE(has_halves(128, 64));
 }
 
-// Up to head dim 64 and with 64 rows per step, a separate warpgroup computes dQ. Otherwise the two
-// warpgroups of keys do.
+// A separate warpgroup computes dQ if steps have 64 rows and head dims are at most 64. Otherwise
+// the two warpgroups of keys do.
 TEST(BackwardSm90Launch, ASeparateWarpgroupComputesDqOfSmallHeads) {
   const BackwardApartRegisters r = kApartRegisters;
   EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
@@ -187,9 +188,9 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   EXPECT_EQ(grid(), 132u);
 }
 
-// Defaults as measured on an H100: in the order of keys, one kernel serves head dim 64; at 128 long
-// rows at best; tiles of as many heads as fit in L2. Without an order it is faster but for rows of
-// narrow windows, which two kernels serve.
+// Defaults as measured on an H100. With ordered additions, one kernel serves head dim 64, for as
+// many heads at a time as fit in L2. It serves head dim 128 for long rows at most. Unordered
+// additions are faster, except for narrow windows, which the kernel of a band serves.
 TEST(BackwardSm90Default, IsOneKernelWhereMeasuredFastest) {
   const auto choice = [](int head_dim, int seqlen, const std::string& more) {
     return default_of(parse_problem(
@@ -282,8 +283,8 @@ TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
     }
 }
 
-// For deterministic problems, every config that tuning may choose gives equal bits. Their kernels
-// are separate from those of other problems.
+// For deterministic problems, every config that tuning may choose gives equal bits. A kernel that
+// adds in order has the same text for these problems as for others.
 TEST(BackwardSm90Space, DeterministicProblemsKeepTheOrderOfDq) {
   const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
   const KernelSpec plain = spec_of(parse_problem(text)),

@@ -43,8 +43,8 @@ TEST(StoredScores, ARowKeepsEveryKeyOnceAndPairsTogether) {
   }
 }
 
-// For every mask no two places overlap, even though steps write up to 128 keys around them, and all
-// places are within the planned workspace.
+// For every mask no two places overlap, including the places that steps of up to 128 keys write
+// around the visible keys. All places are within the planned workspace.
 TEST(StoredScores, PlacesOfAHeadDoNotOverlapAndFitTheWorkspace) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "70:-", "-:30", "300:20", "0:0"})
@@ -103,7 +103,7 @@ TEST(StoredScores, KernelsAreLaunchedForSomeHeadsAtATime) {
   EXPECT_EQ(plan.rounds.begin, 1u);
   EXPECT_EQ(plan.rounds.end, 4u);
   EXPECT_EQ(plan.round_sizes.heads, 18);
-  EXPECT_EQ(plan.round_sizes.of_round, 9);  // of 128 MiB and more each, at most 1280
+  EXPECT_EQ(plan.round_sizes.of_round, 9);  // 128 MiB per head; at most 1280
   EXPECT_EQ(plan.workspace[1].batch, 2 * 9);
   EXPECT_LE(plan.workspace[1].count() * 2, kMostStoredBytes);
   EXPECT_EQ(plan.steps[1].num_tiles, 2 * 9 * 32);
@@ -120,8 +120,8 @@ TEST(StoredScores, KernelsAreLaunchedForSomeHeadsAtATime) {
   EXPECT_EQ(less.round_sizes.of_round, 18);
 }
 
-// If one head needs more than a round may hold, kernels that recompute scores are chosen instead:
-// such configs are neither a default nor a winner of another shape.
+// If one head needs more than a round may hold, stored scores are neither the default nor the
+// winner of another shape. Kernels that recompute scores are chosen instead.
 TEST(StoredScores, AreChosenOnlyForShapesWhoseHeadsFit) {
   const auto at = [](const char* seqlen) {
     return parse_problem(std::string("op=attention_backward,dtype=bf16,head_dim=256,heads=8,"
@@ -154,7 +154,7 @@ TEST(StoredScores, SentencesNameTheRule) {
     c.set(knob, value);
     EXPECT_NE(space.broken(c), std::nullopt) << knob;
   }
-  // Stored scores serve no accumulation, and dQ must be computed first.
+  // Stored scores need gradients of q and k, and cannot be accumulated.
   for (const char* other : {",accumulate=1", ",gradients=kv", ",gradients=qv"}) {
     const Problem q = parse_problem(to_text(p) + other);
     for (const Config& c : backward_sm90().space(spec_of(q), hopper()).enumerate())

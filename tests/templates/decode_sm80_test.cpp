@@ -116,8 +116,8 @@ TEST(DecodeSm80Compile, PartsSignalTheirArrivalIfTheFirstWaits) {
   }
 }
 
-// With one request all parts end at the same time. With many, a worker has two pieces, and the
-// joiner finds the other parts finished.
+// Waiting saves time if each gang has one piece, because then all parts end at the same time. With
+// many requests a gang has several pieces.
 TEST(DecodeSm80Defaults, FewRequestsUseWaitingJoins) {
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [batch, waits] : {std::pair{1, 1}, {8, 1}, {32, 0}}) {
@@ -130,8 +130,8 @@ TEST(DecodeSm80Defaults, FewRequestsUseWaitingJoins) {
   }
 }
 
-// Pages smaller than a tile are loaded by cp.async if rows have several 128-byte lines. Rows of one
-// line are loaded in boxes of all heads of a gang, if the GPU has TMA and there are several heads.
+// From pages smaller than a tile, rows of 128 bytes are loaded in boxes that hold all heads of a
+// gang. This needs TMA and several heads. Longer rows are loaded by cp.async.
 TEST(DecodeSm80Defaults, SmallPagesAreLoadedByCpAsyncOrBoxes) {
   const Arch arch = parse_arch("sm_90a");
   const auto config = [&](const char* text) {

@@ -124,7 +124,7 @@ class Quantiser {
 
   std::string fault() const { return image_fault(image_.info).value_or(""); }
 
-  // Twice, over stale outputs each time; whether both gave the same bytes.
+  // Runs twice over stale outputs. Returns whether both runs gave the same codes.
   bool run(QuantiseCase* c) const {
     Plan plan;
     plan.problem = c->problem;

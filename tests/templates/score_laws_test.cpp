@@ -31,7 +31,7 @@ ProgramDigest mask_program_of(const char* text) {
 // The value that an element of a tensor must have.
 using Value = std::function<double(const std::vector<int64_t>& at)>;
 
-// In the strides that the tensor has; one that repeats an axis keeps what its last index says.
+// Sets each element of a capture to its value, in a contiguous layout.
 void set_capture(AttentionCase* c, const std::string& name, const Value& value) {
   for (HostCapture& capture : c->captures) {
     if (capture.spec.name != name) continue;
@@ -61,7 +61,7 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
  protected:
   void SetUp() override { open(GetParam()); }
 
-  // The default config of `a`, and one at random, where both specs have them.
+  // Returns the default config of `a` and a random one, if both are legal for `b` too.
   std::vector<Config> shared_configs(const KernelTemplate& t, const Problem& a, const Problem& b) {
     const Arch arch = arch_for(*device_, t, spec_of(a));
     const SearchSpace space_of_b = t.space(spec_of(b), arch);
@@ -123,13 +123,13 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
 
   static void nothing(AttentionCase*) {}
 
-  // The last bits of LSE are the compiler's: it may fuse a product and a sum in one of two kernels.
+  // The last bits of LSE may differ: the compiler may fuse a product and a sum in only one kernel.
   static void expect_same_bits(const Result& a, const Result& b, const AttentionCase&) {
     EXPECT_EQ(a.o, b.o);
     expect_near(a.lse, b.lse, 1e-6);
   }
 
-  // Within what rounding P and O may move: under another row maximum P is rounded in other places.
+  // Allows for rounding of P and O: under another row maximum, P is rounded differently.
   static void expect_rounded_alike(const Result& a, const Result& b, const AttentionCase&) {
     expect_near(a.o, b.o, 0.01);
     expect_near(a.lse, b.lse, 1e-5);
@@ -149,7 +149,7 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
   }
 };
 
-// Each mask in turn beside a spec that has a stage without it.
+// Adds each mask in turn to a spec that has a score stage without it.
 TEST_P(Laws, AMaskThatHidesNothingChangesNoBit) {
   Problem plain = base(",mask=causal_bottom_right");
   plain.score_mod = score_program_of("return score * 0.75;");
@@ -195,7 +195,7 @@ TEST_P(Laws, ASinkOfMinusInfinityIsNone) {
   }
 }
 
-// Built-in beside a program, and the other way round.
+// Exchanges the kinds of two masks: one is built in, the other is a program.
 TEST_P(Laws, TheOrderOfMasksDoesNotMatter) {
   Problem first = base(",chunk=16"), second = base("");
   first.mask_mod = mask_program_of("return kv_idx < 40 || head == 1;");
@@ -211,7 +211,7 @@ TEST_P(Laws, TheOrderOfMasksDoesNotMatter) {
   compare(first, same_tensor, second, same_tensor, expect_same_bits);
 }
 
-// O within what rounding P and O may move, LSE by the constant.
+// O may differ by rounding of P and O. LSE must differ by the constant.
 TEST_P(Laws, AConstantOfARowMovesLseAlone) {
   const auto constant = [](const std::vector<int64_t>& at) {
     return 0.5 * static_cast<double>(at[0] + 2 * at[1] + at[2] % 5) - 3;
@@ -241,8 +241,8 @@ TEST_P(Laws, AConstantOfARowMovesLseAlone) {
           });
 }
 
-// The sm_90 kernels leave what is linear in a position to the softmax, and what a maximum bends
-// not. Maxima rise in each block here.
+// The sm_90 kernels treat a term that is linear in a position differently from a term with a
+// maximum. Row maxima rise in each block here.
 TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
   Problem linear = base(",mask=causal_bottom_right"), bent = linear;
   linear.score_mod = score_program_of("return score + 0.25 * (q_idx - kv_idx);");
@@ -259,8 +259,8 @@ TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
           });
 }
 
-// Whatever a bias holds where the mask hides, and -infinity or less than -1e30 hides as a mask
-// does.
+// The value of a bias at hidden positions must not matter. A bias of -infinity or below -1e30 hides
+// like a mask.
 TEST_P(Laws, BiasesOfHiddenPositionsNeverReachTheOutput) {
   Problem p = base(",mask=causal_bottom_right,bias=fp32");
   p.mask_tensor = true;
@@ -321,7 +321,7 @@ TEST_P(Laws, ANanThatARowSeesMakesThatRowNanAndNoOther) {
   });
 }
 
-// K of keys that a mask program hides from every row.
+// NaN is in K of keys that key_lengths hides from every row.
 TEST_P(Laws, NanInHiddenKeysNeverReachesTheOutput) {
   Problem p = base("");
   p.key_lengths = true;

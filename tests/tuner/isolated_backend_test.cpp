@@ -253,7 +253,7 @@ TEST(ChildProcess, EndsWhereChildrenAreNotWaitedFor) {
   signal(SIGCHLD, former);
 }
 
-// A descriptor is left for the pair, but not for its copies above stderr.
+// The descriptors left suffice for the socket pair, but not for its copies above stderr.
 TEST(ChildProcess, NoDescriptorLeftForItIsSaid) {
   rlimit former{};
   getrlimit(RLIMIT_NOFILE, &former);

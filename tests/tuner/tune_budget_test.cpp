@@ -17,7 +17,7 @@ TEST(TuneBudget, KeepsItsBudget) {
   }
 }
 
-// One shape is hard to search and its neighbour finishes at once: the first gets the unused time.
+// If one shape is finished early, the other shape gets its unused time.
 TEST(TuneBudget, UnspentTimeGoesToTheShapesThatWantIt) {
   const World world({.seed = 21, .bad_share = 0});
   const SimulatedTemplate space(world);

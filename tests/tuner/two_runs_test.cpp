@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel twice if the same bits are asked for in every run. Refuses it if its result depends
-// on former contents of outputs or workspace. The kernels are backward_cpu's with one expression
-// changed.
+// The check runs the kernel of a deterministic problem twice. It refuses the kernel if its result
+// depends on former contents of outputs or workspace. The kernels are backward_cpu's with one
+// expression changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
