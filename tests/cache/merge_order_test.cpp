@@ -95,7 +95,7 @@ TEST_F(MergeOrderTest, AnyOrderOfMergesEndsWithTheSameRowsAndPins) {
   }));
 }
 
-// A store that was merged is a part like any other.
+// A merged store can be merged again like any other.
 TEST_F(MergeOrderTest, MergesOfMergesEndWithTheSameRows) {
   int n = 0;
   EXPECT_TRUE(rc::check("(a + b) + c == a + (b + c)", [&] {

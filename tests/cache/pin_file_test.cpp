@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pin files: what is chosen, that the text comes back as it went, and that no changed text is
-// taken.
+// Pin files: the choice of winners, the round trip of the text, and the refusal of every changed
+// text.
 #include "cache/pin_file.hpp"
 
 #include <gmock/gmock.h>

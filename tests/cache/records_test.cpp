@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identities and texts that are stored: frozen digests, what takes part in them, and parsers that
-// accept nothing else.
+// Stored identities and texts: frozen digests, the facts that take part in them, and parsers that
+// refuse all other texts.
 #include "cache/records.hpp"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ TEST(Records, ShapeTextsAreReadBack) {
   }));
 }
 
-// `text` with another value of one of its fields.
+// Returns `text` with another value of one of its fields.
 std::string with(std::string text, const std::string& field, const std::string& value) {
   const size_t begin = text.find(field + "=") + field.size() + 1;
   return text.replace(begin, std::min(text.find(',', begin), text.size()) - begin, value);
@@ -96,7 +96,7 @@ TEST(Records, OtherTextsAreRefused) {
     error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(with(shape, "heads", heads)); });
 }
 
-// They would be far from nothing, or near to everything, in a look-up.
+// A look-up would find such extents near to every shape.
 TEST(Records, ExtentsThatNoProblemHasAreRefused) {
   for (const char* shape :
        {"batch=-1,seqlen_q=8,seqlen_kv=8,heads=4/2", "batch=1,seqlen_q=-8,seqlen_kv=8,heads=4/2",
@@ -195,7 +195,7 @@ TEST(Records, ConditionsAreComparedOnlyIfBothAreKnown) {
   EXPECT_EQ(to_text(Conditions{}), "");
 }
 
-// Files of schema 6 and rows of a CPU have none.
+// Files of schema 6 and rows of a CPU have no power limit.
 TEST(Records, APowerLimitThatIsNotKnownIsLeftOutOfALine) {
   const TuningKey key = sample_key();
   TrialRecord trial = sample_trial();

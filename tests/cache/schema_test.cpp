@@ -138,7 +138,7 @@ TEST_F(SchemaTest, NewerStoreThatCannotBeReadIsAnError) {
   error_of(ErrorCode::kStore, [&] { reader().trials(sample_key()); });
 }
 
-// A store of this schema whose views were made before a column was added to them.
+// Makes a store of this schema with old views, which lack a new column.
 TEST_F(SchemaTest, OlderViewsGetTheirNewColumnsFromAWriter) {
   const auto columns = [&] {
     return raw().integer(
@@ -174,7 +174,7 @@ TEST_F(SchemaTest, ManyOpenersMigrateOnce) {
   EXPECT_TRUE(writer().verify().empty());
 }
 
-// Who sees another half way through making the tables must not take them for another program's.
+// An opener that sees tables half made must not take the file for another program's.
 TEST_F(SchemaTest, ManyOpenersOfAFreshFileAllGetIt) {
   for (int round = 0; round < 40; ++round) {
     const std::filesystem::path fresh = file("fresh-" + std::to_string(round) + ".db");

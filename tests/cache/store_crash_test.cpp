@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many writers at once, some killed at random moments: the file stays sound and no committed trial
-// is lost. Each writer thread notes a trial in a file of its own after put_trial returned; what is
-// noted must be in the store.
+// is lost. Each writer thread notes a trial in a separate file after put_trial returned. Every
+// noted trial must be in the store.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -106,7 +106,7 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
         << "a writer ended by itself with status " << WEXITSTATUS(status);
     ++kills;
   };
-  // On a busy machine longer: no kill says anything before a trial was noted.
+  // Longer on a busy machine, since a kill tests nothing before a trial was noted.
   while (std::chrono::steady_clock::now() < end || noted().empty()) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
     pid_t& victim = writers[random() % writers.size()];
@@ -115,7 +115,7 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   }
   for (pid_t& writer : writers) kill_and_check(writer);
 
-  // A reader comes first: it must cope with the half transaction of the last one killed.
+  // A reader opens it first. It must handle the incomplete transaction of the last killed writer.
   const size_t seen_by_reader = reader().trials(sample_key()).size();
   Store store = writer();
   EXPECT_TRUE(store.verify().empty());
@@ -125,7 +125,7 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   EXPECT_EQ(seen_by_reader, stored.size());
   const std::set<int64_t> committed = noted();
   EXPECT_TRUE(std::includes(stored.begin(), stored.end(), committed.begin(), committed.end()));
-  // At most one put a thread can have been committed and not yet noted.
+  // Per thread, at most one put is committed but not yet noted.
   EXPECT_LE(stored.size(), committed.size() + static_cast<size_t>(generation * kThreads));
   EXPECT_GT(kills, 2 * kProcesses);
   EXPECT_GT(committed.size(), 0U);

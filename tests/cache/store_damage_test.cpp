@@ -100,8 +100,8 @@ TEST_F(StoreDamageTest, BlankedFirstPageIsSetAside) {
   EXPECT_THAT(logged(), HasSubstr("is damaged; it was renamed to"));
 }
 
-// One flipped bit anywhere: every call answers or throws kStore, the image is the one that was
-// stored or a miss.
+// With one flipped bit anywhere, every call answers or throws kStore. The image is the stored one
+// or a miss.
 TEST_F(StoreDamageTest, OneFlippedBitAnywhere) {
   fill();
   const std::string whole = read_bytes(file());
@@ -141,8 +141,8 @@ TEST_F(StoreDamageTest, OverwrittenPagesAreFoundInLaterCalls) {
   fill();
   Store store = writer();
   std::string bytes = read_bytes(file());
-  // The roots of all tables and indexes. Of the schema the first page stands before them, the
-  // others behind.
+  // Overwrites the roots of all tables and indexes. The schema's first page comes before them, its
+  // other pages after them.
   const int64_t roots = Database::open(file(), Database::Mode::kReadOnly)
                             .integer("SELECT max(rootpage) FROM sqlite_schema");
   std::fill(bytes.begin() + 4096, bytes.begin() + 4096 * roots, '\xa5');

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Calls left until one fails; 0 = none will. `failed` tells whether it came to that.
+// Counts calls until one fails; 0: none fails. `failed` is true after the failure.
 struct Fault {
   int countdown = 0;
   int error = EIO;
@@ -126,7 +126,7 @@ TEST_P(StoreFaultTest, EachUseFailsOnce) {
     for (const TrialRecord& trial : store.trials(sample_key()))
       stored.push_back(trial.config.at("block_m"));
     EXPECT_THAT(stored, testing::IsSupersetOf(committed));
-    EXPECT_THAT(stored, testing::Contains(100)) << "what stood there before";
+    EXPECT_THAT(stored, testing::Contains(100)) << "the trial stored before";
     store.put_trial(sample_key(), sample_trial(200));
     for (const auto& entry : fs::directory_iterator(folder_))
       EXPECT_EQ(entry.path().string().find(".corrupt-"), std::string::npos)

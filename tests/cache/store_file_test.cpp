@@ -73,8 +73,8 @@ TEST_F(StoreFileTest, OnlyStoresCanBeDamagedStores) {
   EXPECT_FALSE(looks("some text"));
 }
 
-// Closing a descriptor of a file gives up all locks that the process has on it, those of SQLite's
-// connections as well.
+// Closing any descriptor of a file releases all locks that the process has on it, also those of
+// SQLite's connections.
 TEST_F(StoreFileTest, AFreshFileIsOpenedOnlyBySqlite) {
   const int watch = inotify_init1(IN_NONBLOCK);
   ASSERT_GE(inotify_add_watch(watch, folder_.c_str(), IN_CREATE | IN_OPEN | IN_CLOSE), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which file a store's path leads to, while somebody else does his best to make it another.
+// Tests which file a store's path leads to while another user tries to redirect it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ class StorePathTest : public StoreTest {
   ~StorePathTest() override { alarm(0); }
 };
 
-// Swaps two names for ever, as another user.
+// Starts a process that swaps two names for ever, as another user.
 pid_t start_swapping(const fs::path& a, const fs::path& b) {
   const pid_t child = fork();
   if (child != 0) return child;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have written a store, places that cannot be written, full disks, and fork. Root ignores
-// modes, so what needs an ordinary user runs in a child that gave up its rights, and what needs a
-// mount skips aloud without them.
+// Stores that others may have written, places that cannot be written, full disks, and fork. Root
+// ignores file modes, so tests for an ordinary user run in a child without root rights. Tests that
+// need a mount skip aloud without it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mount.h>
@@ -77,7 +77,7 @@ TEST_F(StorePermissionTest, NewFilesAreForTheirUserOnly) {
 
 TEST_F(StorePermissionTest, StoreWritableByOthersIsRefused) {
   writer();
-  // A group of the user's own is nobody else; root has none.
+  // A user's private group counts as the user. Root has no private group.
   const unsigned group = geteuid() == 0 ? 0020U : 0U;
   for (const unsigned mode : {0600U | group | (group ? 0U : 2U), 0602U, 0666U}) {
     chmod(file().c_str(), mode);

@@ -90,14 +90,14 @@ inline KernelImage sample_image(const std::string& bytes = std::string("\x7f"
   return image;
 }
 
-// In memory where that can be, since each commit waits for the disk and the tests make thousands. A
-// killed process loses nothing in either place; only a power cut would tell them apart.
+// Returns a folder in memory if possible, since each commit waits for the disk and the tests make
+// thousands. A killed process loses nothing in either place; only a power cut makes a difference.
 inline std::filesystem::path scratch_folder() {
   return access("/dev/shm", W_OK | X_OK) == 0 ? std::filesystem::path("/dev/shm")
                                               : std::filesystem::temp_directory_path();
 }
 
-// A folder only this user can reach, removed at the end; and what was logged meanwhile.
+// Makes a folder that only this user can reach, and removes it at the end. Records the log.
 class StoreTest : public ::testing::Test {
  protected:
   StoreTest() {
@@ -141,8 +141,8 @@ inline void write_bytes(const std::filesystem::path& path, const std::string& by
       path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
-// The message of the Error that `work` throws with `code`; a failure when it throws none or
-// another.
+// Returns the message of the Error that `work` throws. Fails if it throws none, or one with another
+// code.
 inline std::string error_of(ErrorCode code, const std::function<void()>& work) {
   try {
     work();

@@ -67,7 +67,7 @@ TEST(WinnerRule, DefaultIsKeptInsideTheBandAndNotOutside) {
 }
 
 TEST(WinnerRule, CombinedIntervalWidensTheBand) {
-  // 3 and 4 make 5, and the band 1: a difference of 5.9 is within, 6.1 is not.
+  // Half widths of 3 and 4 combine to 5, and the band adds 1: 5.9 is within, 6.1 is not.
   EXPECT_EQ(winner_of({trial_of({.median_us = 100, .half_width_us = 3}),
                        trial_of({.median_us = 105.9, .half_width_us = 4, .is_default = true})}),
             1U);

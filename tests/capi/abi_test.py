@@ -27,7 +27,7 @@ def headers(include):
 
 
 def functions(text):
-    """{"function NAME": its declaration on one line}."""
+    """Returns {"function NAME": its declaration on one line}."""
     found = {}
     for declaration in re.findall(r"^ATTUNE_API ([^;{]*)[;{]", text, re.M):
         line = " ".join(declaration.split())
@@ -36,7 +36,7 @@ def functions(text):
 
 
 def printed(text, include, cc):
-    """{"constant NAME": value, "struct NAME": size, "field STRUCT.NAME": size and offset}."""
+    """Returns {"constant NAME": value, "struct NAME": size, "field STRUCT.NAME": size and offset}."""
     bodies = re.findall(r"typedef enum \w* ?\{(.*?)\}", text, re.S)
     constants = sorted({name for body in bodies for name in re.findall(r"\bATTUNE_\w+", body)})
     program = c_program(structs(text))
@@ -69,7 +69,7 @@ def may_grow(struct, now):
 
 
 def differences(before, now):
-    """(what breaks programs built before, what is new)."""
+    """Returns (changes that break programs built before, additions)."""
     broken, new = [], [f"{name} = {now[name]}" for name in now.keys() - before.keys()]
     for name, value in before.items():
         kind, _, bare = name.partition(" ")

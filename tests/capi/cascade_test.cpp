@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune::Cascade against attention over whole requests: the same pages, in one table and in those
-// of one to three levels.
+// Compares attune::Cascade with attention over whole requests: the same pages, in one table and in
+// the tables of one to three levels.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdint>
@@ -63,7 +63,7 @@ int page_of(int request, int place) {
 int length_of(int request) { return (kShared + kHalf) * kPage + 2 * request; }
 int rows_of(int request) { return request == 2 ? 3 : 1; }
 
-// Whole requests, or from the pages `first` to `last` on of groups of so many requests.
+// Returns the level with pages [first, last) of each group of `of_group` requests.
 Level level_of(int of_group, int first, int last, const std::string& more = "") {
   Level level(kRequests / of_group, 2 * of_group + 1, last - first, more);
   level.begins.push_back(0);
@@ -78,7 +78,7 @@ Level level_of(int of_group, int first, int last, const std::string& more = "") 
   return level;
 }
 
-// The operands of calls of up to so many rows, and what is wanted of them.
+// Operands of calls of up to `rows` rows, with wanted and computed results.
 struct Tensors {
   explicit Tensors(int rows)
       : q(sizeof(float) * std::size_t(rows * kHeads * kDim)),
@@ -128,8 +128,8 @@ void compare(const attune::Context& context, std::vector<Level> levels, Level wh
             1e-5f);
 }
 
-// Rows that the first level leaves out have the keys of the last alone, whatever the workspace
-// held.
+// Checks that rows missing in the first level see only the keys of the last one, whatever the
+// workspace held.
 void leaves_out(const attune::Context& context) {
   Level shared = level_of(4, 0, kShared),
         own = level_of(1, kShared, kWidth, ",mask=causal_bottom_right");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dropout through the C interface, on the CPU: o is what the definition makes of
- * attune_dropout_mask and attune_dropout_rate, seeds come as numbers and from addresses, and what
- * does not fit is refused.
+ * Dropout through the C interface, on the CPU: o follows the definition with attune_dropout_mask
+ * and attune_dropout_rate, seeds are numbers or are read from addresses, and invalid arguments are
+ * refused.
  */
 #include <math.h>
 
@@ -43,7 +43,7 @@ static void masks(void) {
                                  kKeys, b));
     CHECK(memcmp(a, b, sizeof a) != 0);
   }
-  /* Equal numbers keep equal places. */
+  /* Equal seeds keep equal positions. */
   CHECK_OK(attune_dropout_mask(0.3f, 5, 9, kBatch, kHeads, kRows, kKeys, b));
   CHECK(memcmp(a, b, sizeof a) == 0);
   CHECK_OK(attune_dropout_mask(0, 5, 9, 1, 1, kRows, kKeys, b));

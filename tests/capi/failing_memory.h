@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The program's own malloc, which stands before the C library's for every library in the process:
- * the Nth allocation after memory_fails_at(N) fails, and where `for_ever` every later one. glibc
- * alone.
+ * Replaces the C library's malloc for every library in the process. The Nth allocation after
+ * memory_fails_at(N) fails; with `for_ever`, all later ones fail too. For glibc only.
  */
 #ifndef ATTUNE_TESTS_CAPI_FAILING_MEMORY_H_
 #define ATTUNE_TESTS_CAPI_FAILING_MEMORY_H_

@@ -77,7 +77,7 @@ static void children_run_what_they_hold(attune_context* context, const attune_pr
   attune_plan_release(plan);
 }
 
-/* A plan that a thread of the parent was making: the child gets it, or a sentence why not. */
+/* A thread of the parent is making a plan at the fork. The child gets it, or a sentence why not. */
 static void nobody_waits_for_threads_of_the_parent(attune_context* context) {
   pthread_t thread;
   atomic_store(&stop, 0);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what programs and libraries tell the loader: no folder that depends on the current one, nothing left to bind
-or to write to after loading; stack guards in the code. Usage: hardening_test.py FILE..."""
+"""Checks programs and libraries: no library path below the current directory, no binding and no writable tables after
+loading, and stack guards in the code. Usage: hardening_test.py FILE..."""
 import re
 import subprocess
 import sys

@@ -43,8 +43,8 @@ SAMPLE
 
 
 def sample(header, comment):
-    """Returns the indented lines of the opening comment, as they are; where it has more than the sample, those between
-    "Sample:" and "Layout"."""
+    """Returns the indented lines of the opening comment, unchanged. If it contains more than the sample, returns only
+    the lines between "Sample:" and "Layout"."""
     opening = header.read_text().split("#ifndef" if comment == " *" else "#pragma once")[0]
     opening = opening.partition("* Sample:")[2].partition("* Layout")[0] or opening
     lines = re.findall(rf"^{re.escape(comment)}   (\s*\S.*)$", opening, re.M)
@@ -54,7 +54,7 @@ def sample(header, comment):
 
 
 def check_warnings(include, cc, cxx):
-    """Under what strict programs ask of their compilers, whose headers are not of the system."""
+    """Compiles the headers with the warnings of strict programs, and not as system headers."""
     strict = [
         "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror", "-fsyntax-only",
         f"-I{include}", "-"]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Memory does not grow with the number of lengths: what 10,000 of them add beyond the first 100 to
- * a process that plans, runs and releases each.
+ * Memory must not grow with the number of lengths. Measures what 10,000 lengths add beyond the
+ * first 100, in a process that plans, runs and releases each.
  */
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ static double resident_mb(void) {
   return (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
-/* Grown to the largest need, as a program would. */
+/* Grows to the largest size that a plan needs, as in a program. */
 static struct {
   char* data;
   size_t bytes;

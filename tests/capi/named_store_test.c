@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A store that was named and cannot be used is said once a process: through the log function, and
- * without one on standard error, which is a file here. Stores that are missing, or named by nobody,
- * are not said.
+ * A named store that cannot be used is reported once per process: through the log function, or
+ * without one on standard error, which is a file here. Missing stores and default stores are not
+ * reported.
  */
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -23,7 +23,8 @@ cmake --build "$scratch/build" >"$scratch/build.log" || { cat "$scratch/build.lo
 "$scratch/build/outside_cpp"
 echo "find_package: works"
 
-# Inside another project: configured alone, for what it would build is what was built. GTest must not be asked for.
+# Inside another project attune is only configured: building it again would test nothing new. It must not search for
+# GTest.
 cmake -S "${outside%/*}/inside" -B "$scratch/inside" "-DATTUNE_SOURCE=$2" -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
   >"$scratch/inside.log" 2>&1 || { cat "$scratch/inside.log"; exit 1; }
 grep -q '^ATTUNE_TESTS:BOOL=OFF' "$scratch/inside/CMakeCache.txt"

@@ -86,7 +86,7 @@ static void programs_are_read_or_refused(void) {
   desc.text = "return kv_idx < 3;";
   CHECK_REFUSED(attune_program_parse(&desc, &program, NULL, 0), ATTUNE_INVALID_ARGUMENT,
                 "captures");
-  /* Counts that are garbage: no element is read. */
+  /* Counts beyond the limit are refused before any element is read. */
   const attune_program_capture capture = {"table", ATTUNE_CAPTURE_FP32, 1};
   const attune_program_scalar scalar = {"reach", ATTUNE_SCALAR_FLOAT};
   desc.captures = &capture;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Compiling inside a program with little to spare: a thread with the smallest of stacks, and
- * address spaces too small for LLVM. A plan or a status comes back; the process never ends for it.
+ * Compiles in a program with few resources: a thread with the smallest stack, and address spaces
+ * too small for LLVM. Each call returns a plan or a status and never ends the process.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -70,7 +70,8 @@ static int compile_with(size_t spare) {
              : 2;
 }
 
-/* From nothing to enough: the limit passes through opening the plugin, opening clang, compiling. */
+/* From almost nothing to enough: memory runs out in opening the plugin, opening clang, compiling.
+ */
 static void too_little_memory_is_said(void) {
   static const size_t kMegabytes[] = {4, 200, 252, 268, 276, 284, 292, 300, 320, 1024};
   int refused = 0, served = 0;

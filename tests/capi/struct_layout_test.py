@@ -26,7 +26,7 @@ MIRRORS = {
 
 
 def mirrored():
-    """The lines of the C program, of the mirror."""
+    """Yields the lines of the C program, for the mirror."""
     for struct, mirror in MIRRORS.items():
         yield f"{struct} {_library.ctypes.sizeof(mirror)} 0"
         for name, _ in mirror._fields_:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of the operands that a plan does not read are refused by name; NULL, structs of a program
- * that knows no such parts, and an empty list of captures say nothing.
+ * Operands that a plan does not read are refused by name. NULL, older structs without these
+ * operands, and an empty list of captures are not refused.
  */
 #include <stddef.h>
 

@@ -47,8 +47,8 @@ class Numerics : public DeviceFixture {
     try {
       made.emplace(device_, t, spec_of(base), config);
     } catch (const Error& error) {
-      // ptxas may refuse a legal config for want of registers: for the tuner a failed trial. A
-      // default must compile.
+      // ptxas may refuse a legal config for lack of registers. For the tuner that is a failed
+      // trial. A default must compile.
       EXPECT_FALSE(is_default || error.code() != ErrorCode::kCompile)
           << trace << " " << config.to_text() << ": " << error.what();
       return false;
@@ -81,7 +81,7 @@ class Numerics : public DeviceFixture {
     return true;
   }
 
-  // The default and two random legal configs for each of several random specs.
+  // Checks the default and two random legal configs for each of several random specs.
   void check_template(const KernelTemplate& t) {
     int drawn = 0, ran = 0;
     const int specs =
@@ -102,8 +102,8 @@ class Numerics : public DeviceFixture {
         ran += check_config(t, base, configs[random() % configs.size()], false, random, trace);
     }
     std::cout << t.name() << ": " << ran << " of " << drawn << " random configs ran\n";
-    // On a CPU every legal config runs. ptxas may refuse some; where it refused most, nothing would
-    // be tested.
+    // On a CPU every legal config runs. On a GPU ptxas may refuse some. If it refused most, little
+    // would be tested.
     if (!HasFailure()) {
       EXPECT_GE(ran, device_->target() == Target::kCpu ? drawn : drawn / 4) << t.name();
     }
@@ -128,9 +128,10 @@ class Numerics : public DeviceFixture {
     EXPECT_GE(seen, asked_template().empty() ? (target == Target::kCpu ? 2 : 3) : 1);
   }
 
-  // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block
-  // does one after the other, in the same shared memory. The default config for long sequences,
-  // which splits no keys; behind a window its warpgroups begin and end at different steps.
+  // Checks sums over so many keys that they are flushed, with a V that has a mean. There are more
+  // tiles than multiprocessors, so a block computes several in the same shared memory. Uses the
+  // default config for long sequences, which does not split keys. With a window, warpgroups begin
+  // and end at different steps.
   void check_long_sums(const KernelTemplate& t, const AttentionCase& c,
                        const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;
@@ -155,7 +156,7 @@ class Numerics : public DeviceFixture {
     EXPECT_LT(worst, 0.01 + 1.5 * twin_max) << trace;
   }
 
-  // Heads fill a GPU's multiprocessors; a CPU has no use for as many.
+  // On a GPU, heads fill the multiprocessors; a CPU needs fewer.
   void check_all_long_sums() {
     if (!device_) return;
     const std::string heads = device_->target() == Target::kCpu ? "heads=6/2" : "heads=150/2";
@@ -176,7 +177,7 @@ class Numerics : public DeviceFixture {
     }
   }
 
-  // A config that random ones seldom meet: what differs from one of 64x64 tiles.
+  // Checks a config that random choices seldom hit: `changes` to a config of 64x64 tiles.
   void check_sm90(const std::string& problem, const std::string& changes,
                   const std::string& trace) {
     check_changed("prefill_sm90", "dtype=bf16," + problem,
@@ -203,7 +204,7 @@ class Numerics : public DeviceFixture {
     check_config(t, p, config, false, random, trace);
   }
 
-  // At these very lengths, which are not drawn.
+  // Checks a problem at exactly its lengths, instead of drawn ones.
   void check_lengths(const std::string& name, const std::string& problem,
                      const std::string& own_knobs, const std::string& changes) {
     if (!device_) return;

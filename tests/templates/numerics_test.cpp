@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every template on every device that answers, against the float64 oracle: random specs, layouts,
-// inputs and configs, lengths at the edges of the config's tiles. NaN and infinity:
-// non_finite_test.cpp. Suites Cpu.* and Cuda.* are separate CTest entries.
+// Compares every template on every available device with the float64 oracle: random specs, layouts,
+// inputs and configs, and lengths at the edges of the config's tiles. non_finite_test.cpp tests NaN
+// and infinity. Suites Cpu.* and Cuda.* are separate CTest entries.
 //   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6, 3 on a CPU)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include "tests/templates/numerics_fixture.hpp"
@@ -31,9 +31,9 @@ TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
         "one ring");
 }
 
-// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: each
-// scheduler, splits, scores computed again, lists of blocks, hidden steps, warpgroups and rows that
-// see no key. One ring for K and V, and packed heads, go another way.
+// Relative bias and ALiBi are put into the accumulators before Q K, computed for each slot of K.
+// Covers each scheduler, splits, recomputed scores, block lists, skipped steps, and warpgroups and
+// rows that see no key. One ring for K and V, and packed heads, use another path.
 TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
@@ -85,8 +85,8 @@ TEST_F(Cpu, TermsOfDiagonalsKeepTheRule) {
   }
 }
 
-// Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA
-// and from registers, windows, scores computed again, splits.
+// Covers every path of a row in a packed tile: 32, 16, 8, 4 and 1 rows per head, LSE and O through
+// TMA and from registers, windows, recomputed scores, splits.
 TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
@@ -105,7 +105,7 @@ TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
              "packed");
 }
 
-// Groups that share a tile beside idle rows: the same ways, 16, 8, 4 and 1 rows of each head.
+// Groups share a tile with idle rows. Covers the same paths, with 16, 8, 4 and 1 rows per head.
 TEST_F(Cuda, IdleRowsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
@@ -136,9 +136,9 @@ TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
   check_all_long_sums();
 }
 
-// Dropout depends on places, not on tiles: windows begin blocks where cells begin,
-// heads share tiles, keys are split, steps have cells that no four lanes share evenly, and scores
-// are computed again.
+// Dropout depends on positions, not on tiles. Covers windows, whose blocks begin where cells begin,
+// heads that share tiles, split keys, steps whose cells four lanes do not share evenly, and
+// recomputed scores.
 TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
   open("cuda");
   const std::string causal = ",dropout=0.25,mask=causal_bottom_right";
@@ -171,7 +171,7 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
         "dtype=bf16,head_dim=96,heads=2/2,dropout=0.25,mask=causal_top_left,window=64:-",
         "dtype=fp16,head_dim=256,heads=2/1,dropout=0.25,documents=1,softcap=30"}) {
     const Problem p = parse_problem(std::string("batch=2,seqlen=600,") + text);
-    if (!serves(t, spec_of(p))) GTEST_SKIP() << "no device that prefill_sm80 is for";
+    if (!serves(t, spec_of(p))) GTEST_SKIP() << "no device that prefill_sm80 serves";
     const Arch arch = arch_for(*device_, t, spec_of(p));
     const std::vector<Config> legal = t.space(spec_of(p), arch).enumerate();
     check_config(t, p, t.default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts),
@@ -180,8 +180,8 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
   }
 }
 
-// Warpgroups that see nothing of a step leave it out: at both ends of a window, with more such
-// steps than there are slots.
+// Warpgroups skip steps in which they see nothing: at both ends of a window, with more such steps
+// than slots.
 TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   open("cuda");
   const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
@@ -217,8 +217,9 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
 }
 
-// More tiles than multiprocessors: a block's sums stand where those of its tile before stood. The
-// lengths are fixed, for sums are flushed at many keys alone, and few rows keep the oracle short.
+// There are more tiles than multiprocessors, so a block's sums reuse the place of its previous
+// tile's sums. The lengths are fixed: only many keys cause a flush, and few rows keep the oracle
+// fast.
 TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
   open("cuda");
   for (const char* changes :
@@ -229,8 +230,8 @@ TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
                   std::string("block_m=128,block_n=128,o_staging=0,") + changes);
 }
 
-// A window ends before the last rows: whole warpgroups see nothing, beside others of their tile
-// that do.
+// A window ends before the last rows: whole warpgroups see nothing, while others of the same tile
+// do.
 TEST_F(Cuda, WarpgroupsWithoutKeysOfSm90KeepTheRule) {
   open("cuda");
   const std::string behind =

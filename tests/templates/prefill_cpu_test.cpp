@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernels without a Device: every config of the space, registers narrower than this
-// machine's, thread counts, lengths around the tiles, and the oracle's own numerics. Random specs
-// on the real device stand in numerics_test.
+// Tests the CPU kernels without a Device: configs of the space, registers narrower than this
+// machine's, thread counts, lengths around the tiles, and the oracle's own numerics.
+// numerics_test.cpp tests random specs on the real device.
 //   ATTUNE_FULL_SPACE=1   every config of the space for each spec (default: every 24th)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class PrefillCpu : public ::testing::Test {
     }
   }
 
-  // The default config, and the oracle template, on an arch with fewer features than this machine.
+  // Checks the default config and the oracle template on an arch with fewer features than this one.
   void check_narrow(int vector_bytes, const std::vector<std::string>& features) {
 #if !defined(__x86_64__)
     GTEST_SKIP() << "names x86 features";
@@ -102,7 +102,7 @@ TEST_F(PrefillCpu, EveryConfigIsRightIn8Bits) {
       "v_layout=transposed,accuracy=fast");
 }
 
-// Any factors, layouts and inputs; output in fp32, so that nothing hides behind its rounding.
+// Tests any factors, layouts and inputs. Output is fp32, so that rounding hides no error.
 TEST_F(PrefillCpu, EightBitsOfAnySizeKeepTheRule) {
   for (const char* text :
        {"dtype=e4m3,dtype_o=fp32,head_dim=64,heads=4/2,seqlen_q=40,seqlen_kv=300,"
@@ -125,8 +125,8 @@ TEST_F(PrefillCpu, EightBitsOfAnySizeKeepTheRule) {
   }
 }
 
-// NaN factors reach the rows that see them, and nothing reaches others (an infinite factor may also
-// make a weight of 0); a factor of 0 makes zeros.
+// NaN factors reach the rows that see them and no others. Infinite factors also reach no others,
+// but may make a weight of 0. A factor of 0 gives zeros.
 TEST_F(PrefillCpu, OddFactorsStayWhereTheyBelong) {
   const Problem problem = parse_problem(
       "dtype=e4m3,dtype_o=fp32,head_dim=32,heads=4/2,seqlen=100,mask=causal_bottom_right,"
@@ -220,8 +220,8 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
   EXPECT_TRUE(std::isnan(result.o[static_cast<size_t>(99 * 64)]));
 }
 
-// Documents that end anywhere in a block: rows of one, whole panels of them, compute nothing of
-// others. A product would show, for 0 times NaN is NaN.
+// Documents end anywhere in a block. Rows of a document, even in whole panels, must not multiply
+// keys of others. A product would show, since 0 times NaN is NaN.
 TEST_F(PrefillCpu, KeysOfOtherDocumentsAreNotComputed) {
   for (const char* text : {"dtype=fp32,head_dim=64,heads=1,seqlen=300,documents=1",
                            "dtype=bf16,head_dim=64,heads=2/1,seqlen=300,documents=1"}) {

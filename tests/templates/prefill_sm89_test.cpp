@@ -113,8 +113,8 @@ std::string source_of(const std::string& problem) {
       .text;
 }
 
-// With a mask program a tile of a call without keys visits a block, whose factors of K and V are
-// not there.
+// With a mask program, a tile of a call without keys visits a block. That block has no factors of K
+// and V.
 TEST(PrefillSm89, CallsWithoutKeysReadNoFactorsOfBlocks) {
   const std::string step = "Step step(const KernelParts& args", guard = "args.base.seqlen_kv == 0)",
                     read = "factor_of<kScaleBlockKv>(args.scales.k_scale";

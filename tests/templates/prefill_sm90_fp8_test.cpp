@@ -198,7 +198,7 @@ TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
   };
   std::string widest;
   EXPECT_GT(inside("head_dim=256", &widest), 0u);
-  EXPECT_NE(widest.find("o_staging=0"), std::string::npos) << widest;  // O has no room of its own
+  EXPECT_NE(widest.find("o_staging=0"), std::string::npos) << widest;  // O has no staging memory
   EXPECT_GT(inside("head_dim=128"), 0u);
   EXPECT_EQ(inside("head_dim=72"), 0u);
   EXPECT_EQ(inside("head_dim=128,v_layout=transposed"), 0u);
@@ -259,7 +259,7 @@ TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.zeroed_bytes, kTileCounterBytes);
   EXPECT_EQ(plan.workspace_bytes, kTileCounterBytes + 132 * 2 * 64 * 256 * 2);  // fp16
-  c.set("scheduler", 0);  // a block for each tile: no end of blocks
+  c.set("scheduler", 0);  // one block per tile: any number of blocks
   EXPECT_NE(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
 }
 
@@ -299,8 +299,8 @@ TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
   }
 }
 
-// A block lets the next grid start as soon as one of its threads does, so that thread has waited
-// for the grid ahead: the kernel behind reads Q, K and factors at once.
+// A block lets the next grid start as soon as one of its threads does. That thread must have waited
+// for the previous grid, because the next kernel reads Q, K and factors at once.
 TEST_F(PrefillSm90Fp8Compile, TransposingBlocksWaitBeforeTheyLetTheNextGridStart) {
   for (const char* text : {"dtype=e4m3,head_dim=128,heads=8,seqlen=4096",
                            "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,v_layout=transposed"}) {

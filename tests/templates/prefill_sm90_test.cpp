@@ -52,7 +52,7 @@ TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
       }
 }
 
-// More than the pool would hang the block in setmaxnreg.
+// More registers than the pool holds would hang the block in setmaxnreg.
 TEST(PrefillSm90Registers, NeverExceedThePoolOfTheLaunch) {
   for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
     for (int ctas = 1; ctas <= 3; ++ctas) {
@@ -107,8 +107,7 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
 
-// Diagonal terms replace a score stage, and need room behind the layout for each
-// slot of K.
+// Diagonal terms replace a score stage, and need memory after the layout for each slot of K.
 TEST(PrefillSm90Diagonals, StandBeforeQKWhereATileIsOfOneHeadAndKHasSlotsOfItsOwn) {
   for (const char* text : {"alibi=1", "relative_bias=bf16", "relative_bias=fp32,documents=1"}) {
     const Problem p = parse_problem(
@@ -235,9 +234,9 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));
 }
 
-// The step that makes lists takes a block's number apart (map_place,
-// cuda/attention/block_lists.cuh), a tile finds its list by steps (cuda/attention/block_list.cuh):
-// both must mean the same list, also where tiles are slices of V's columns.
+// The step that makes lists splits a block's number (map_place, cuda/attention/block_lists.cuh). A
+// tile finds its list by steps (cuda/attention/block_list.cuh). Both must mean the same list, also
+// if tiles are slices of V's columns.
 TEST(PrefillSm90Launch, TilesFindTheListsThatAreMadeForThem) {
   for (const char* heads : {"head_dim=128,heads=6/3", "head_dim_qk=576,head_dim_v=512,heads=4/1"})
     for (const int slices : {1, 2, 3}) {
@@ -321,8 +320,8 @@ int64_t packed_by_default(const std::string& text) {
   return prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200).at("pack_heads");
 }
 
-// Two warpgroups of 64 rows see 192 of the 256 keys that their tile visits: that beats tiles of 64
-// rows, which load K and V more often.
+// Two warpgroups of 64 rows each see 192 of the 256 keys that their tile visits. That is faster
+// than tiles of 64 rows, which load K and V more often.
 TEST(PrefillSm90Cost, CountsTheStepsThatWarpgroupsLeaveOut) {
   const Problem p = parse_problem(
       "dtype=bf16,head_dim=64,heads=64,seqlen=8192,mask=causal_bottom_right,window=128:0");

@@ -111,7 +111,7 @@ inline void download(const Device& device, const DeviceMemory& memory, std::vect
   device.copy_to_host(values->data(), memory.data(), memory.bytes());
 }
 
-// A compiled config, run on cases of its spec.
+// Compiles a config and runs it on cases of its spec.
 class Quantiser {
  public:
   Quantiser(std::shared_ptr<const Device> device, const KernelTemplate& t, const Arch& arch,

@@ -68,7 +68,7 @@ class Quantise : public ::testing::Test {
     }
   }
 
-  // The template that serves op quantise here, and its arch.
+  // Returns the template that serves op quantise here, and its arch.
   std::pair<const KernelTemplate*, Arch> server(const KernelSpec& spec) const {
     std::pair<const KernelTemplate*, Arch> found{nullptr, {}};
     for (const Arch& arch : device_->archs())
@@ -125,7 +125,7 @@ class Quantise : public ::testing::Test {
     }
   }
 
-  // Each config that differs in how it finds the factor.
+  // Checks the default config, and one that finds the factor in another way.
   void each_kind(const std::string& text, const Draw& draw,
                  const std::function<void(const QuantiseCase&)>& expect) {
     const Problem p = parse_problem("op=quantise," + text);
@@ -174,7 +174,7 @@ void Quantise::check_plain_corners() {
   });
 }
 
-// One NaN and both infinities in row 1: alone in their places, also for the factor.
+// Row 1 has one NaN and both infinities. They affect only their own codes, not the factor.
 void Quantise::check_spoilt_corners() {
   if (!device_) return;
   const auto spoilt = [](int64_t r, int64_t i) {
@@ -197,8 +197,8 @@ void Quantise::check_spoilt_corners() {
               EXPECT_EQ(c.code(1, 8), 0x7C);
               EXPECT_EQ(c.code(1, 9), 0xFC);
             });
-  // A rotated infinity is one of its row in every place: no code there is finite, and no other row
-  // is touched. Beside -inf, or twice, it may be NaN.
+  // After rotation, an infinity fills its row: no code there is finite, and no other row changes.
+  // With -inf or with a second infinity, it may become NaN.
   const auto infinite = [](int64_t r, int64_t i) { return r == 1 && i == 8 ? -kInf : 1.0F; };
   each_kind(
       "dtype=fp32,dtype_o=e5m2,head_dim=64,heads=1,seqlen=32,scale_block=16,rotation=hadamard",
@@ -208,7 +208,7 @@ void Quantise::check_spoilt_corners() {
           EXPECT_LT(c.code(0, i) & 0x7F, 0x7C) << i;
         }
       });
-  // A rotated NaN spoils its own row alone.
+  // After rotation, a NaN makes only its own row NaN.
   each_kind(kBlock + ",rotation=hadamard", spoilt, [](const QuantiseCase& c) {
     for (int64_t i = 0; i < 64; ++i) {
       EXPECT_EQ(c.code(1, i) & 0x7F, 0x7F);
@@ -229,7 +229,7 @@ void Quantise::check_rotated_and_extreme_corners() {
         for (unsigned j = 0; j < 64; ++j)
           EXPECT_EQ(c.code(4, j), std::popcount(3U & j) % 2 == 0 ? 0x7E : 0xFE) << j;
       });
-  // Factors never leave the normal numbers, and what is below them is zero.
+  // Factors are always normal numbers, and smaller values become zero.
   each_kind(
       "dtype=fp32,dtype_o=e4m3,head_dim=64,heads=1,seqlen=16,scale_block=16",
       [](int64_t, int64_t i) { return i == 0   ? 0x1p-120F
@@ -265,7 +265,7 @@ TEST_F(Cpu, Corners) {
   check_rotated_and_extreme_corners();
 }
 
-// The tuner's gate looks at three blocks of a result on a device, of which the last is one.
+// The tuner's check looks at three blocks of a result on a device, including the last one.
 TEST_F(Cpu, TheGateFindsAWrongBlock) {
   open("cpu");
   if (!device_) return;
@@ -302,7 +302,7 @@ TEST_F(Cuda, Corners) {
   check_rotated_and_extreme_corners();
 }
 
-// The oracle itself: its fast rotation is the matrix's definition, and it blames what is wrong.
+// Checks the oracle: its fast rotation equals the matrix's definition, and it finds wrong results.
 TEST(Oracle, RotationIsTheMatrix) {
   std::mt19937_64 random(5);
   const QuantiseCase c(

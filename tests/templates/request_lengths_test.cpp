@@ -70,7 +70,7 @@ bool reads_lengths_of_call(const std::string& ptx) {
          reads_member(ptx, offsetof(ScoreArgs, seqlen_kv));
 }
 
-// Local memory of a thread: some is what a rare form of the score stage holds.
+// Returns the local memory of a thread. A rare form of the score stage holds some.
 size_t local_bytes(const std::string& ptx) {
   const size_t at = ptx.find("__local_depot0[");
   return at == std::string::npos ? 0 : std::stoul(ptx.substr(ptx.find('[', at) + 1));
@@ -90,7 +90,7 @@ TEST(RequestLengths, KernelsOverCachesDoNotReadTheLengthsOfTheCall) {
   }
 }
 
-// A kernel whose program reads no lengths stays as it is.
+// Lengths of requests do not change a kernel whose program does not read them.
 TEST(RequestLengths, OnlyProgramsThatReadThemChangeAKernel) {
   constexpr Case kCpu = {"decode_cpu", "cpu:x86-64",
                          "op=attention_kvcache,dtype=fp32,head_dim=64,heads=8/2,seqlen=1000"};

@@ -77,7 +77,7 @@ class Cuda : public ::testing::Test {
   void TearDown() override {
     for (const cuda::Address address : allocated_) driver_->cuMemFree(address);
   }
-  // A copy in device memory, until the test ends.
+  // Returns a copy in device memory, which lasts until the test ends.
   void* on_device(const void* data, size_t bytes) {
     cuda::Address address = 0;
     check(*driver_, driver_->cuMemAlloc(&address, std::max<size_t>(bytes, 1)), "cuMemAlloc");
@@ -168,7 +168,7 @@ Bound expected(const Program& program, const ScoreArgs& args, const TestPoint& a
   return bound_of(printed, point, loads_of(program, args), tanh_error);
 }
 
-// A kernel for every few.
+// Runs all programs, kProgramsInOneKernel per kernel.
 std::vector<float> run_all(const Run& run, std::span<const Program> programs,
                            std::span<const RandomOperands> operands,
                            const std::vector<TestPoint>& points) {
@@ -265,8 +265,7 @@ void expect_near_programs(const std::function<Run(size_t* near)>& runner) {
   EXPECT_LT(near, all * 19 / 20);
 }
 
-// Error of a function of `score` on [low, high]: relative, but `absolute` where the result is
-// small.
+// Allowed error of a function of `score` on [low, high]: relative to the result, plus `absolute`.
 struct Exactness {
   const char* text;
   double low, high;
@@ -304,7 +303,7 @@ void expect_exactness(const Run& run, const std::vector<Exactness>& all) {
         << all[p].text;
 }
 
-// Beyond the range of exactness: infinities, NaN, ends of int.
+// Checks results outside the ranges of exactness: infinities, NaN, ends of int.
 void expect_ends(const Run& run) {
   const char* texts[] = {"return tanh(score);",  "return sigmoid(score);", "return exp(score);",
                          "return exp2(score);",  "return log(score);",     "return log2(score);",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of what score features read, biases, slopes, sinks and loads of programs, and of q, k
-// and v under programs that make no number of rows past the last: every family on every device here
-// against the oracle in float64 (tuner/oracles/score_gradient.cpp), by default config and a drawn
-// one.
+// Compares gradients of tensors that score features read (biases, slopes, sinks, loads of programs)
+// with the float64 oracle (tuner/oracles/score_gradient.cpp). Also gradients of q, k and v under
+// programs that give NaN for rows past the last. Every family on every device here runs its default
+// config and a random one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ constexpr const char* kTwo =
     "// capture a: fp32[1]\n// capture b: fp32[2]\n// capture ids: int32[1]\n"
     "return kv_idx < 40 ? score * a[ids[q_idx]] : score - b[batch][kv_idx] * a[kv_idx];";
 
-// Roots of what is below zero, of rows past the last: no number.
+// For rows past the last, these programs take roots of negative numbers, which are NaN.
 constexpr const char* kEnds = "return score - 0.1f * sqrt(float(seqlen_q - 1 - q_idx));";
 constexpr const char* kEndsOfKeys =
     "// capture keys: bf16[1]\n"
@@ -74,7 +74,7 @@ class ScoreGradient : public DeviceFixture {
                     dtype_name(dtype), head_dim, row.problem, program));
   }
 
-  // False: the config's image is one that tuning leaves out.
+  // Returns false if the tuner would leave out the config because of its image.
   bool check(DeviceBackend* backend, const KernelTemplate& t, const Problem& p,
              const Config& config) const {
     const KernelSpec spec = spec_of(p);
@@ -116,7 +116,7 @@ TEST_F(ScoreGradient, IsThatOfTheOracleOnTheCpu) {
   check_all("cpu:2", {Dtype::kFp32, Dtype::kBf16});
 }
 
-// One that every part of a thread's work belongs to is served, by the smallest tile.
+// A spec that uses every part of a thread's work is served, by the smallest tile.
 TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
   constexpr const char* kText =
       "// capture table: fp32[2]\nreturn tanh(score) * table[head][q_idx - kv_idx + 4096];";
@@ -130,7 +130,7 @@ TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
     EXPECT_FALSE(t.space(spec, parse_arch(arch)).enumerate().empty()) << arch;
 }
 
-// No sum takes in rows that do not exist, of which a program may make NaN.
+// Sums must exclude rows that do not exist, because a program may give NaN for them.
 TEST(ScoreGradientSource, DropsRowsThatAreNotThereWhereACallersProgramIs) {
   const KernelTemplate& t = template_by_name("score_gradient_sm80");
   const Arch arch = parse_arch("sm_80");
@@ -146,8 +146,8 @@ TEST(ScoreGradientSource, DropsRowsThatAreNotThereWhereACallersProgramIs) {
   EXPECT_TRUE(drops("score_gradient=load,repeats=bhq,score_mod=" + to_text(program.digest)));
 }
 
-// A tile of no batch entry is none: its block would read operands and write sums that are not
-// there.
+// Without batch entries there are no tiles: their blocks would read operands and write sums that do
+// not exist.
 TEST(ScoreGradientLaunch, OfNoBatchEntriesMakesNoTiles) {
   for (const char* of :
        {"relative_bias=fp32,score_gradient=relative_bias", "alibi=1,score_gradient=alibi"}) {

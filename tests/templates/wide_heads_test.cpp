@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heads of more than 256 columns in prefill_sm90, in configs that random ones seldom meet, against
-// the float64 oracle. Random specs of every family have such heads too: numerics_test.cpp.
+// Tests heads of more than 256 columns in prefill_sm90, in configs that random choices seldom hit,
+// against the float64 oracle. numerics_test.cpp has random specs with such heads for every family.
 #include <gtest/gtest.h>
 
 #include "tests/templates/device_fixture.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 class Cuda : public DeviceFixture {
  protected:
-  // The config differs so from one slot of K and V in tiles of 128 rows.
+  // Checks a config: `changes` to one slot of K and V in tiles of 128 rows.
   void check(const std::string& problem, const std::string& changes) {
     if (!device_) return;
     const KernelTemplate& t = template_by_name("prefill_sm90");
@@ -46,7 +46,7 @@ TEST_F(Cuda, PartsOfKAndSlicesOfV) {
         "k_parts=5,block_n=32,o_staging=1");
 }
 
-// V whole, of which a product takes two statements, and in slices that overlap.
+// V is whole, so that a product takes two statements, or in slices that overlap.
 TEST_F(Cuda, OneSliceOfVAndThree) {
   open("cuda");
   check("head_dim=320,heads=3/1,seqlen_q=130,seqlen_kv=257",
@@ -55,7 +55,7 @@ TEST_F(Cuda, OneSliceOfVAndThree) {
         "block_m=64,v_slices=3,k_parts=1,block_n=32,stages=3,scheduler=0");
 }
 
-// With 4 blocks of keys hidden from one warpgroup of a tile and seen by the other.
+// The last case hides 4 blocks of keys from one warpgroup of a tile but not from the other.
 TEST_F(Cuda, SplitsScoresAndSkippedSteps) {
   open("cuda");
   check("head_dim=512,heads=2/2,seqlen_q=9,seqlen_kv=700",
