@@ -15,7 +15,7 @@ VERSION = "14."
 
 
 def formatter():
-    """The program, or None."""
+    """Returns the program, or None."""
     for name in ("clang-format-14", "clang-format"):
         program = shutil.which(name)
         if program and f"version {VERSION}" in subprocess.run([program, "--version"], capture_output=True, text=True,

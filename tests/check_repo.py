@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the
+"""Fails on what must not be in the tree: a source without its SPDX line and header, inline assembly outside the
 wrappers, a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an
 unexpected entry at the root, a version that is not the one of CMakeLists.txt, a library that is looked for and not
 installed. Run by CTest.
@@ -92,7 +92,7 @@ def check_source(path, text):
 
 
 def check_versions(read):
-    """read(path) -> text. Each place of VERSIONS that does not name the version of CMakeLists.txt."""
+    """Yields each place of VERSIONS that does not name the version of CMakeLists.txt. `read(path)` returns a text."""
     version = re.search(r"project\(attune VERSION ([0-9.]+)", read("CMakeLists.txt")).group(1)
     for path, pattern in VERSIONS.items():
         found = re.findall(pattern, read(path), re.M | re.S)
@@ -101,7 +101,7 @@ def check_versions(read):
 
 
 def check_packages(read, paths):
-    """read(path) -> text. What a CMakeLists.txt of `paths` looks for and no package of examples/packages.sh brings."""
+    """Yields libraries that a CMakeLists.txt of `paths` looks for and examples/packages.sh does not install."""
     installed = read("examples/packages.sh").split()
     installed = {word.strip('"').rpartition('"')[2] for word in installed}
     for path in paths:
@@ -112,7 +112,7 @@ def check_packages(read, paths):
 
 
 def files():
-    """Paths of the tree, less what git ignores; everything, where this is no git checkout."""
+    """Returns the paths of the tree that git does not ignore, or all outside a git checkout."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
                             check=False)
     if listed.returncode == 0:

@@ -52,7 +52,7 @@ def file_limit(path):
 
 
 def blank_literals(text):
-    """Comments and literals become spaces, so that braces inside them do not count."""
+    """Replaces comments and literals by spaces, so that braces inside them do not count."""
     pattern = re.compile(
         r'R"([^(\s]*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z_])\'(?:\\.|[^\'\\\n])+\'', re.S)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)

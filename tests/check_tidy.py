@@ -15,9 +15,9 @@ import time
 
 import check_repo
 
-SECONDS = 40  # in which files are begun
+SECONDS = 40  # no file is begun later
 FOLDERS = ("generator", "cache", "runtime", "tuner")
-# They include LLVM, whose headers take a minute, and which not every machine has.
+# Files that include LLVM, which not every machine has and whose headers take a minute.
 LLVM = re.compile(r"generator/compile/clang_(compiler|thread)\.cpp|runtime/cpu/no_polly\.cpp")
 # Without precompiled headers, which belong to another compiler.
 FLAGS = [
@@ -26,7 +26,7 @@ FLAGS = [
 
 
 def tidy_program():
-    """The newest that there is, or None."""
+    """Returns the newest clang-tidy, or None."""
     names = [f"clang-tidy-{version}" for version in range(21, 13, -1)] + ["clang-tidy"]
     return next((program for program in map(shutil.which, names) if program), None)
 

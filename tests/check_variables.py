@@ -47,7 +47,7 @@ def variables_listed(text):
 
 
 def missing_files(path, text, tree):
-    """Line and name of each `folder/file.suffix` and each link to a file that is not in the tree."""
+    """Yields line and name of each `folder/file.suffix` and each link to a file that is not in the tree."""
     folder = pathlib.PurePosixPath(path).parent
     for number, line in enumerate(text.splitlines(), 1):
         for name in re.findall(rf"`((?:{ROOTS})/[\w./-]+)`", line):

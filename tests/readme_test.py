@@ -32,7 +32,7 @@ BUILD = "build/quickstart"  # where quickstart.sh builds, and what the install b
 
 
 def code_blocks(text):
-    """(line, language, how, code) of each fenced block."""
+    """Yields (line, language, how, code) of each fenced block."""
     lines = text.splitlines()
     number = 0
     while number < len(lines):

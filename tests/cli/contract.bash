@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the contracts share (bats `load contract`): a store and a folder of their own for each test, and checks of JSON, exit
-# code and messages. ATTUNE is the program, ATTUNE_SOURCE the source tree.
+# Shared by the contract tests (bats `load contract`): a separate store and folder for each test, and checks of JSON,
+# exit code and messages. ATTUNE is the program, ATTUNE_SOURCE the source tree.
 
 setup() {
   : "${ATTUNE:?is the program to test}" "${ATTUNE_SOURCE:?is the source tree}"
@@ -44,14 +44,15 @@ END
   export LD_LIBRARY_PATH=$dir/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 
-# expect CODE: the last run ended so. Shows what it said when it did not.
+# expect CODE: true if the last run ended with this exit code; otherwise prints its output.
 expect() {
   [ "$status" -eq "$1" ] && return 0
   printf 'exit code %s, expected %s\n--- stdout\n%s\n--- stderr\n%s\n' "$status" "$1" "$output" "$errors"
   return 1
 }
 
-# within SECONDS: since SECONDS was set to 0. Held in the CTest entries labelled timing alone, not on a busy machine.
+# within LIMIT: true if at most LIMIT seconds have passed since SECONDS was set to 0. Always true outside the CTest
+# entries labelled timing, since a busy machine may be slow.
 within() { [ -z "${ATTUNE_TEST_TIMING:-}" ] || [ "$SECONDS" -le "$1" ]; }
 
 # run_on_terminal COLUMNS ARGUMENT...: runs the program on a terminal of that width (stdout and stderr); $output and $status hold
@@ -77,15 +78,16 @@ END
   ) || status=$?
 }
 
-# fits COLUMNS, in characters: no line of what run_on_terminal gathered is wider; a line that is written over counts each time.
+# fits COLUMNS: true if no line in $output of run_on_terminal has more characters. Each version of an overwritten line
+# counts.
 fits() {
   local widest
   widest=$(printf '%s\n' "$output" | tr '\r' '\n' | LC_ALL=C sed 's/\x1b\[K//g; s/[\x80-\xbf]//g' | awk '{ if (length($0) > most) { most = length($0); line = $0 } } END { print most ": " line }')
   [ "${widest%%:*}" -le "$1" ] || { echo "wider than $1 columns: $widest"; return 1; }
 }
 
-# refused CODE TEXT...: ended with CODE, printed nothing to stdout, and one sentence on stderr that holds every TEXT. With --json the
-# same sentence stands on stdout, as JSON.
+# refused CODE TEXT...: true if the run ended with CODE and printed only one sentence to stderr, which contains every
+# TEXT. With --json, stdout must hold the same sentence as JSON.
 refused() {
   expect "$1" || return 1
   if [ -n "$asked_json" ]; then
@@ -115,7 +117,7 @@ if not eval(sys.argv[1]): sys.exit("false: " + sys.argv[1] + "\n" + text[:2000])
 }
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
-# A skip needs doctor's own word that the thing is missing: a program that does not run fails its tests.
+# Tests skip only if doctor reports the part as missing. So a program that does not run fails its tests.
 doctor_says() { "$ATTUNE" doctor --json 2>/dev/null | grep -q "$1"; }
 need_cpu_target() { ! doctor_says '"cpu_target_found": false' || skip "libattune_clang cannot be opened: built without LLVM and clang 19"; }
 need_nvrtc() { ! doctor_says '"nvrtc_found": false' || skip "no NVRTC on this machine"; }
@@ -131,14 +133,14 @@ with sqlite3.connect(sys.argv[2]) as store:
 END
 }
 
-# Gives the test a store in which $problem is tuned. It is tuned once for each file of contracts.
+# Gives the test a store in which $problem is tuned. It is tuned once per bats file.
 tuned() {
   need_cpu_target
   local kept=$BATS_FILE_TMPDIR/tuned.db
   if [ ! -e "$kept" ]; then
     attune tune --target cpu --problem $problem --effort quick --budget 120 --store "$BATS_FILE_TMPDIR/tuned/store.db"
     expect 0 || return 1
-    spread 0.02 "$BATS_FILE_TMPDIR/tuned/store.db"  # however busy this machine is
+    spread 0.02 "$BATS_FILE_TMPDIR/tuned/store.db"  # independent of the load of this machine
     mv "$BATS_FILE_TMPDIR/tuned/store.db" "$kept"
   fi
   mkdir -p -m 700 "${ATTUNE_STORE%/*}"

@@ -43,7 +43,7 @@ load contract
   json 'any(t["is_default"] and t["in_final"] for t in o["trials"])'
   json 'sorted(o["trials"], key=lambda t: (t["status"] != "ok", not t["in_final"], -t["round"])) == o["trials"]'
   json 'len({t["created"] for t in o["trials"] if t["round"] > 0}) == len({t["round"] for t in o["trials"] if t["round"] > 0})'
-  # Times of other moments do not matter: a trial that was explored in a quieter one stays behind the final.
+  # Times of other races do not matter: a trial that was explored in a quieter moment still comes after the final.
   "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])

@@ -27,7 +27,7 @@ std::string occupancy(const char* arch, int registers, unsigned threads, unsigne
   return found ? fmt::format("{} {} {}", found->blocks, found->threads, found->limited_by) : "none";
 }
 
-// By the tables of the CUDA programming guide: registers, shared memory and threads of a
+// Limits are those of the CUDA programming guide: registers, shared memory and threads of a
 // multiprocessor.
 TEST(Occupancy, IsLimitedByTheScarcest) {
   EXPECT_EQ(occupancy("sm_90a", 168, 384, 98304), "1 384 registers");
@@ -126,7 +126,7 @@ TEST_F(NearestKeyTest, AnotherGpuIsNamedAndAnOlderTemplateSaid) {
                           HasSubstr("has changed since")));
 }
 
-// The one with the fewest differences, then the nearest shape.
+// Chooses the key with the fewest differences, then the nearest shape.
 TEST_F(NearestKeyTest, TheNearestIsTaken) {
   WinnerRecord far = winner(h200()), near = far, odd = far;
   far.shape = shape_of(parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512"));

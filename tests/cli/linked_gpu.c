@@ -3,8 +3,8 @@
  * libcuda.so.1. Built by export.bats with
  *   attune compile --arch auto --out my_kernels.o
  *     --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right
- * Each value of a head is the number of its KV head: then so is each result, whatever the weights
- * are.
+ * Each value of a head is the number of its KV head. So each result is that number, whatever the
+ * weights are.
  */
 #include <attune/attune.h>
 #include <dlfcn.h>

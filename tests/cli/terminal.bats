@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What the program shows on a terminal fits it; what it writes to a file is one line a row, as wide as it is.
+# Output on a terminal fits its width. Output to a file has one line per row, of any width.
 load contract
 
 narrow_ones() {

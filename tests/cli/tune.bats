@@ -98,10 +98,10 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["shapes"][0]["reused"] > 0'
 }
 
-# What `attune db stats` counts as trials, 0 before there is a store.
+# num_trials: prints the trials that `attune db stats` counts, or 0 before there is a store.
 num_trials() { { "$ATTUNE" db stats --json 2>/dev/null || true; } | grep -o '"trials": [0-9]*' | grep -o '[0-9]*' || echo 0; }
 
-# start_tune ARGUMENT...: in the background; returns when it measures. $pid is its process.
+# start_tune ARGUMENT...: starts a tune in the background and returns when it measures. $pid is its process.
 start_tune() {
   local before tries=0
   before=$(num_trials)

@@ -109,7 +109,7 @@ def check_flip(database):
 
 
 def check_damage(database):
-    """Texts that are no JSON do not end a query."""
+    """Checks that texts that are not JSON do not end a query."""
     database.execute("UPDATE trial SET info = 'no json', config = 'a=\"b\",c' WHERE id = 1")
     assert one(database, "SELECT registers FROM v_trial WHERE trial_id = 1") == (None,)
     check_queries(database)
@@ -121,7 +121,8 @@ def tool(*command):
 
 
 def check_tools(store):
-    """The page's shell lines, with this store for the user's and the file of the tree for the installed one."""
+    """Runs the page's shell lines, with this store instead of the user's and the file of the tree instead of the
+    installed one."""
     lines = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
     commands = {words[0]: words for words in map(shlex.split, lines)}
     assert set(commands) == {"sqlite3", "datasette"}, lines

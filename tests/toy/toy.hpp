@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A toy op, to show that an op is added with one op file, one oracle file and a template: sum = x +
-// y and difference = x - y, in the places of o and v, for x and y in those of q and k. Linked into
-// a program it registers itself before main.
+// A toy op, to show that an op needs one op file, one oracle file and a template. Inputs x and y
+// use the operands of q and k. Outputs x + y and x - y use those of o and v. When linked into a
+// program, it registers itself before main.
 #pragma once
 
 #include "generator/core/problem/op.hpp"

@@ -107,7 +107,7 @@ class FeaturesTest(unittest.TestCase):
         self.assertEqual(
             self.check(rule(9, attention_mask=holes), ["mask", "mask_tensor"])["mask_tensor"].shape, (2, 1, 1, 9))
         self.check(rule(9, 64, attention_mask=right), ["key_lengths", "mask"],
-                   (0, 9))  # of a static cache nothing else is there
+                   (0, 9))  # a static cache holds no other keys
         self.check(rule(1, 9, q_offset=8, attention_mask=right.flip(1)), ["mask_mod"])
 
     def test_chunks(self):
@@ -181,7 +181,7 @@ class FeaturesTest(unittest.TestCase):
         self.assertIsNone(passed_on._made)
         with self.assertRaisesRegex(RuntimeError, "ambiguous"):
             bool(one)
-        with self.assertRaises(IndexError):  # PyTorch takes an index that is no tensor for a sequence
+        with self.assertRaises(IndexError):  # PyTorch treats an index that is not a tensor as a sequence
             other[one]
         for write in (lambda: one.__setitem__(0, True), lambda: one.fill_(True), lambda: one.masked_fill_(other, True),
                       lambda: operator.iand(one, other), lambda: operator.iadd(one, bias)):
@@ -191,14 +191,14 @@ class FeaturesTest(unittest.TestCase):
             one.nonsense
 
     def test_a_view_of_a_rule_that_is_written(self):
-        """The tensor counts then, as it does of transformers' own mask."""
+        """Then the tensor counts, as with transformers' own mask."""
         one, (q, k, v) = rule(9), (torch.randn(2, 4, 9, 32) for _ in range(3))
         one[:, :, 3:5].fill_(True)
         want = torch.nn.functional.scaled_dot_product_attention(q, k, v, one.tensor()).transpose(1, 2)
         self.assertTrue(torch.allclose(attention_forward(torch.nn.Module(), q, k, v, one)[0], want, atol=1e-5))
 
     def test_a_rule_beside_a_bias(self):
-        """Models with position biases of their own add their mask to those (BEiT)."""
+        """Models with their own position biases add the mask to them (BEiT)."""
         bias = torch.randn(1, 4, 9, 9)
         for given in ({}, {"attention_mask": keep(2, 9, slice(0, 3))}, {
                 "attention_mask": keep(2, 9, slice(6, 9)), "mask_function": window(4)}):

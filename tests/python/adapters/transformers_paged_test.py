@@ -54,7 +54,7 @@ def together(model):
 
 
 def misses(model, prompt, tokens):
-    """How far behind the largest logit each token's is, eagerly with what stands before it."""
+    """Returns how far the tokens' logits are below the largest ones, at most. Runs in eager mode."""
     row = torch.cat([prompt, torch.tensor(tokens)]).to(model.device)
     with torch.no_grad():
         logits = model(input_ids=row[None, :-1]).logits[0, len(prompt) - 1:].float()
@@ -62,7 +62,7 @@ def misses(model, prompt, tokens):
 
 
 def takes_names(model):
-    """Later transformers have models that take some implementations with "flash" in their names, and no others."""
+    """False if the model takes only some implementations with "flash" in their names, as in later transformers."""
     compatible = getattr(model, "_compatible_flash_implementations", None)
     return NAME.startswith("paged|") or compatible is None
 

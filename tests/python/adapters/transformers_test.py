@@ -22,7 +22,7 @@ except ImportError as error:
 import transformers_models as tiny
 
 SAMPLE = ("Gemma2",)
-CHOSEN, SIDES, COUNT = list(SAMPLE), ("left",), 8  # of padding; of generated tokens
+CHOSEN, SIDES, COUNT = list(SAMPLE), ("left",), 8  # sides of padding, number of generated tokens
 
 
 def chosen(kinds=None):
@@ -48,7 +48,7 @@ def logits(model, implementation, dtype, given):
 
 class LogitsTest(unittest.TestCase):
     def compare(self, model, given, kept):
-        """fp32 as near as rounding; bf16 no further from fp32 than the reference's own bf16, by a half."""
+        """fp32 may differ by rounding. The error of bf16 may be 1.5 times that of the reference's bf16."""
         want = logits(model, model.reference, torch.float32, given)[kept]
         size = want.abs().max().item()
         got = logits(model, "attune", torch.float32, given)[kept]
@@ -69,8 +69,8 @@ class LogitsTest(unittest.TestCase):
                     self.compare(model, *tiny.inputs(model, side))
 
     def test_packed(self):
-        """Two sequences in one row, told by position_ids, are as by themselves, where the model tells its mask of
-        positions."""
+        """Two sequences in one row, separated by position_ids, give the results of each alone, if the model passes
+        positions to its mask."""
         for model in chosen(("decoder",)):
             if model.name == "OPT":  # takes positions from the mask
                 continue
@@ -120,15 +120,15 @@ class GenerateTest(unittest.TestCase):
 
 
 class CompileTest(unittest.TestCase):
-    """torch.compile traces the functions that attune registers whole, here around a stand-in for
-    attend_from_heads_first(), with features in the place of masks, and compiles again for the second length alone.
-    Without a cache and an attention_mask, transformers takes every sequence that it traces for a packed one."""
+    """torch.compile traces the functions that attune registers as a whole. Here a stand-in replaces
+    attend_from_heads_first(); it gets features instead of masks. Only the second length compiles again. Without a cache
+    and an attention_mask, transformers treats every traced sequence as packed."""
     WANTED = {
         "Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {
             "mask", "mask_tensor", "documents"}}
 
     def compiled(self, model, lengths, stand_in):
-        """How often it was."""
+        """Returns how often the model was compiled."""
         from torch._dynamo.testing import CompileCounter
         torch._dynamo.reset()
         with torch.no_grad(), unittest.mock.patch("attune.transformers.attention.attend_from_heads_first", stand_in):
@@ -200,7 +200,7 @@ class RefusalTest(unittest.TestCase):
             self.model(**self.given)
 
     def test_an_import_that_fails_is_told(self):
-        """transformers is there, and something that it needs is not."""
+        """transformers is installed, but one of its dependencies is not."""
         code = (
             "import sys\nclass Broken:\n    def find_spec(self, name, path=None, target=None):\n        if name == "
             "'httpx': raise ImportError(\"No module named 'httpx'\")\n"
@@ -217,7 +217,7 @@ class RefusalTest(unittest.TestCase):
             self.assertIn(sentence, found.stdout, found.stderr)
 
     def test_a_model_with_attention_of_its_own(self):
-        """Bloom adds masks itself: the same numbers as by transformers' own mask."""
+        """Bloom adds masks itself, and gives the same numbers as with transformers' own mask."""
         if not hasattr(sys.modules[transformers.BloomForCausalLM.__module__], "create_causal_mask"):
             self.skipTest("this transformers' Bloom makes its masks too")
         one = transformers.BloomForCausalLM(
@@ -231,11 +231,11 @@ class RefusalTest(unittest.TestCase):
 
 
 class OthersTest(unittest.TestCase):
-    """Models that do more with their mask than to hand it on."""
+    """Models that do more with their mask than pass it on."""
     SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4)
 
     def outputs(self, model, call, reference="eager"):
-        """By the reference and by attune."""
+        """Returns the outputs of the reference and of attune."""
         torch.manual_seed(1)
         one = tiny.with_scores_that_differ(model.eval())
         for name, weights in one.named_parameters():

@@ -45,7 +45,7 @@ class VarlenTest(unittest.TestCase):
                                                    most, most, causal=True, **given)
 
     def test_slopes_of_each_sequence(self):
-        """They were taken for those of a batch of one where both lists are one tensor, or where gradients are wanted.
+        """They were once read as slopes of a batch of one, if both lists are one tensor or gradients are required.
         """
         one, slopes = begins(LENGTHS), numbers(self.slopes)
         self.check(self.attend(one, one, alibi_slopes=self.slopes), slopes)
@@ -64,7 +64,8 @@ class VarlenTest(unittest.TestCase):
                 torch.testing.assert_close(q.grad[of], alone.grad, atol=4 * LIMIT, rtol=4 * LIMIT)
 
     def test_slopes_of_other_shapes(self):
-        """Slopes of too few heads were read beyond their end; the sentence differed by lists, gradients and device."""
+        """Slopes of too few heads were once read beyond their end, and messages differed by lists, gradients and
+        device."""
         one = begins(LENGTHS)
         for name, keys, wants in (("one list", one, False), ("two lists", one.clone(), False), ("gradients", one,
                                                                                                 True)):
@@ -82,7 +83,7 @@ class VarlenTest(unittest.TestCase):
                         numbers(slopes.expand(len(LENGTHS), HEADS)))
 
     def test_longest_may_be_that_of_any_batch(self):
-        """max_seqlen_k above the number of keys was refused."""
+        """max_seqlen_k above the number of keys was once refused."""
         self.check(self.attend(begins(LENGTHS), begins(LENGTHS), 512))
 
     def test_lists_of_64_bits(self):
@@ -90,7 +91,7 @@ class VarlenTest(unittest.TestCase):
 
     @unittest.skipIf(DEVICE != "cpu", "nobody looks at lists of a GPU")
     def test_wrong_lists_are_refused(self):
-        """Kernels wrote where they said, out of memory too, and left rows as they were."""
+        """Kernels once wrote to the rows in wrong lists, even out of memory, and left other rows unwritten."""
         good = begins(LENGTHS)
         for message, q, k, most in ((r"cu_seqlens_q\[3\] is 4; must be 5 to 39", ints([
                 0, 5, 5, 4, 39]), good, 39), (r"cu_seqlens_q\[4\] is 40000; must be 38 to 39", ints([
@@ -117,7 +118,7 @@ class VarlenTest(unittest.TestCase):
                                              seqlen_kv=39, is_causal=True)
 
     def test_rows_behind_the_last_sequence(self):
-        """Padding of q alone: the diagonal stays, with gradients too."""
+        """Only q has padding: the diagonal stays in place, also for gradients."""
         more = torch.cat((self.q, self.q[:7]))
         for alike in (True, False):
             ends = begins(LENGTHS)
@@ -132,8 +133,8 @@ class VarlenTest(unittest.TestCase):
                 self.assertTrue((q.grad[ROWS:] == 0).all() and q.grad.isfinite().all())
 
     def test_rows_of_no_sequence(self):
-        """Before the first and behind the last: with one list, with two, and with gradients; they may hold anything
-        where the host sees the lists."""
+        """Rows before the first and after the last sequence, with one list, with two, and with gradients. They may hold
+        any values if the host sees the lists."""
         around = [torch.cat((x[:3], x, x[:4])) for x in (self.q, self.k, self.v)]
         ends = begins(LENGTHS) + 3
         want = numbers(self.attend(begins(LENGTHS), begins(LENGTHS)))
@@ -167,7 +168,7 @@ class VarlenTest(unittest.TestCase):
                 close(out[of], expected(*(numbers(x[of]) for x in few), causal=True)[0], 2)
 
     def test_sequences_without_keys_or_rows(self):
-        """If positions are looked up, their gradients were refused by a sentence about an internal program."""
+        """With looked-up positions, gradients were once refused with a message about an internal program."""
         some, none = begins(LENGTHS), ints([0] * (1 + len(LENGTHS)))
         mod = lambda score, b, h, q_idx, kv_idx: score + kv_idx - q_idx  # noqa: E731
         for rows, keys in ((some, none), (none, some)):
@@ -189,13 +190,13 @@ class VarlenTest(unittest.TestCase):
                         self.assertTrue(all((x.grad == 0).all() for x in leaves))
 
     def test_most_rows_of_any_batch(self):
-        """max_seqlen_q is a bound: memory is of the rows that there are."""
+        """max_seqlen_q is only a bound: memory depends on the number of rows."""
         ends, most = begins(LENGTHS), 1 << 30
         for other in (ends, ends.clone()):
             close(self.attend(ends, other, most), numbers(self.attend(ends, other)), 1)
 
     def test_codes_without_a_place(self):
-        """Rows of 8 bits whose slot or page there is none of are not written, as those that are rounded."""
+        """8-bit rows without a slot or page are not written, like rows that are rounded to 8 bits."""
         def written(new, **places):
             caches = [torch.zeros(5, 4, 2, 64, device=DEVICE).to(torch.float8_e4m3fn) for _ in "kv"]
             rows = torch.ones(2, 2, 2, 64, device=DEVICE).to(new)
@@ -207,7 +208,7 @@ class VarlenTest(unittest.TestCase):
                 "block_table": ints([[0, 1], [2, -1]])}, {"block_table": ints([[-1, -1], [9, 3]])}):
             for lengths in ([0, 2], [1, 1]):
                 places["cache_seqlens"] = ints([x + (3 if "block_table" in places else 0) for x in lengths])
-                if DEVICE == "cpu":  # where the host sees that keys would be read from there
+                if DEVICE == "cpu":  # the host sees the wrong places and refuses
                     for new in (torch.float8_e4m3fn, torch.float16):
                         with self.assertRaisesRegex(
                                 attune.Error,
@@ -230,7 +231,7 @@ class VarlenTest(unittest.TestCase):
         self.assertTrue(all((x == 0).all() for x in cache))
 
     def test_caches_with_padding_ahead(self):
-        """cache_leftpad: as caches without the padding, whatever stands in it, but for angles."""
+        """cache_leftpad gives the results of caches without padding, whatever it holds, except for angles."""
         draw = torch.Generator().manual_seed(5)
         drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         room, pad, before, slots = 40, ints([3, 0, 10, 5]), ints([20, 7, 10, 38]), ints([4, 1, 0, 2])
@@ -271,7 +272,8 @@ class VarlenTest(unittest.TestCase):
                                                          cache_batch_idx=slots, cache_leftpad=ints(wrong))
 
     def test_padding_ahead_in_pages(self):
-        """cache_leftpad beside a table, which cache_batch_idx may pick rows of, as beside slots that hold the same."""
+        """cache_leftpad with a table (cache_batch_idx may pick its rows) gives the results of slots with the same keys.
+        """
         draw = torch.Generator().manual_seed(6)
         drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         size, columns, slots, pad, before = 4, 8, ints([4, 1, 0, 2]), ints([3, 0, 10, 9]), ints([20, 7, 12, 30])

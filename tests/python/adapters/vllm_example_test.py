@@ -118,7 +118,7 @@ class Step:
         self.begins = begins
 
     def keys(self, request, cache_dtype=DTYPE):
-        """float64 keys and values of a request, the new ones as the cache holds them."""
+        """Returns float64 keys and values of a request, new ones as the cache holds them."""
         of = slice(self.begins[request], self.begins[request + 1])
         new = [x[of] if cache_dtype == DTYPE else x[of].to(cache_dtype).to(DTYPE) for x in (self.k, self.v)]
         return [
@@ -143,7 +143,7 @@ class BackendTest(unittest.TestCase):
         output = torch.full_like(step.q, 7.0)
         got = impl.forward(LAYER, step.q, step.k, step.v, step.cache, metadata(step), output)
         self.assertIs(got, output)
-        self.assertTrue((output[step.rows:] == 7).all(), "rows of padding are nobody's")
+        self.assertTrue((output[step.rows:] == 7).all(), "rows of padding were written")
         for request in range(len(step.new)):
             of = slice(step.begins[request], step.begins[request + 1])
             want, lse = expected(step.q[of].double().cpu().numpy(), *step.keys(request, cache_dtype), causal=causal,

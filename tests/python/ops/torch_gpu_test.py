@@ -106,7 +106,7 @@ class TorchTest(unittest.TestCase):
             if plan.workspace_bytes > 0:
                 with self.assertRaisesRegex(RuntimeError, r"call Plan.prepare\(\) before"):
                     plan.run(q, k, v, o)
-            o.zero_()  # a graph of nothing warns
+            o.zero_()  # an empty graph warns
 
     def test_plans_share_the_workspace_of_a_stream(self):
         q, k, v = operands()

@@ -97,11 +97,11 @@ class MeaningTest(TracedTest):
 
 
 class FunctionsTest(TracedTest):
-    """Functions that the language has not are made of those that it has, and whole tensors may be computed with."""
+    """Functions that the language lacks are composed of those it has. Whole tensors may take part."""
 
     def with_gradients(self, score, *tables, like=None):
-        """score(s, b, h, i, j, *tables): results, and gradients of q and the tables. like: the same for indices with
-        axes."""
+        """Checks results of score(s, b, h, i, j, *tables), and gradients of q and the tables. `like` is the same
+        function for indices with axes."""
         learned = [leaf(Q), *map(leaf, tables)]
         mod, other = (lambda s, b, h, i, j, function=one: function(s, b, h, i, j, *learned[1:])
                       for one in (score, like or score))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random traffic of a serving engine over a paged cache, and what each request should hold: for soak_test.py.
+"""Random traffic of a serving engine over a paged cache, with the expected results of each request. Used by
+soak_test.py.
 
-A World has one cache, whose pages belong to nobody, to one request or to several that share a prefix, and steps that an
-engine makes: requests come (with a prefix of another), their prompts come in pieces, they get tokens, several at a time
-of which some are rejected, they leave, and they are moved out and come back. Each request has a plain copy of its keys
-and values; every result is compared with float64 over that copy. What no request uses holds NaN, which must stay."""
+A World has one cache. A page belongs to no request, to one, or to several that share a prefix. The steps are those of
+an engine. Requests come, some with the prefix of another. Prompts come in pieces. Requests get tokens, sometimes
+several of which some are rejected. They leave, or are moved out and come back. Each request has a plain copy of its
+keys and values, and every result is compared with float64 over that copy. Unused memory holds NaN, which must stay."""
 import attune
 from caches import expected, turned
 from library_and_device import DEVICE, np, torch
@@ -29,7 +30,7 @@ class Request:
         self.pages = pages  # in order; the last may have room
         self.keys, self.values = keys, values  # float64 [length, num_heads_kv, head_dim]
         self.prompt = prompt  # tokens that have not come yet
-        self.kept = None  # of one that was moved out: its pages' rows
+        self.kept = None  # rows of its pages, if it was moved out
 
     @property
     def length(self):
@@ -45,7 +46,7 @@ class World:
         self.d = int(pick(64, 64, 80, 128))
         self.dv = int(pick(self.d, self.d, 64))
         self.narrow = pick(None, None, None, "e4m3", "e5m2", "int8")
-        self.by_key = bool(self.narrow and pick(False, True))  # factors, which appending makes
+        self.by_key = bool(self.narrow and pick(False, True))  # factors per key, computed when keys are appended
         wide = {"": ["float32", "float16"], "cpu": ["float32", "bfloat16"], "cuda": ["float16", "bfloat16"]}[DEVICE]
         self.dtype = pick(*[x for x in wide if not (self.narrow and x == "float32")])
         self.turned = int(pick(0, self.d, self.d // 2))
@@ -74,7 +75,7 @@ class World:
             like = on_device(np.zeros((1, 1)), self.dtype)
             cos, sin = attune.rotary_table(self.room, self.turned, like=like)
             self.tables = dict(cos=cos, sin=sin, interleaved=self.interleaved)
-        self.lengths = on_device(np.zeros(slots, np.int32), "int32")  # what kernels read, in one place
+        self.lengths = on_device(np.zeros(slots, np.int32), "int32")  # read by kernels; never moves
         self.table = on_device(np.full((slots, self.width), -1, np.int32), "int32")
         self.captured = {}
         self.counts = {}
@@ -88,7 +89,7 @@ class World:
     # The cache.
 
     def filled(self, shape):
-        """NaN everywhere."""
+        """Returns a cache filled with NaN."""
         if not self.narrow:
             return on_device(np.full(shape, np.nan), self.dtype)
         codes = np.full(shape, POISON, np.uint8)
@@ -98,7 +99,7 @@ class World:
             "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[self.narrow])
 
     def bits(self, which):
-        """The cache in a type whose rows can be copied and assigned."""
+        """Returns the cache in a type whose rows can be copied and assigned."""
         cache = self.caches[which]
         return cache.view(torch.uint8 if torch is not None else np.uint8) if self.narrow else cache
 
@@ -111,11 +112,11 @@ class World:
             held[page, first:] = POISON if self.narrow and number < 2 else float("nan")
 
     def factors_at(self, which, page, row):
-        """[keys, num_heads_kv, 1]"""
+        """Returns factors, [keys, num_heads_kv, 1]."""
         return on_host(self.factors[which][page, row] if self.by_key else self.factors[which])[..., None]
 
     def take_page(self, slot):
-        """A page that nobody has, for the request of `slot`; moves others out, or ends them, until there is one."""
+        """Returns a free page for the request of `slot`. If there is none, moves out or ends other requests."""
         while not self.free:
             other = self.random.choice([
                 i for i, r in enumerate(self.requests) if r is not None and i not in (slot, self.source)])
@@ -133,14 +134,14 @@ class World:
 
     # Events of requests.
 
-    source = None  # of a prefix that is being shared: it stays
+    source = None  # request whose prefix is being shared; it is not moved out
 
     def note(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def come(self, slot):
-        """A new request, perhaps with the first keys of another: whole pages are shared, of the last the rows are
-        copied."""
+        """Adds a request, perhaps with the first keys of another. Whole pages are shared; the rows of a partial page
+        are copied."""
         prompt = int(self.random.integers(1, self.room // 2))
         others = [i for i, r in enumerate(self.requests) if r is not None and r.length > 1]
         pages, shared = [], 0
@@ -196,7 +197,7 @@ class World:
     # Steps of the engine.
 
     def make_room(self, rows):
-        """Pages for new rows {slot: count}. Whoever loses its own by that takes no part."""
+        """Gives pages to new rows {slot: count}. Removes requests from `rows` that were moved out or ended for this."""
         for slot, count in list(rows.items()):
             request = self.requests[slot]
             while request is not None and len(request.pages) * self.page < request.length + count:
@@ -205,7 +206,7 @@ class World:
             del rows[slot]
 
     def show(self, rows):
-        """Lengths with the new rows, and pages, of those that take part; of others nothing."""
+        """Writes lengths with the new rows, and pages, of requests in `rows`; other slots are empty."""
         lengths, table = np.zeros(self.slots, np.int32), np.full((self.slots, self.width), -1, np.int32)
         for slot, count in rows.items():
             request = self.requests[slot]
@@ -218,7 +219,7 @@ class World:
         return on_device(self.random.standard_normal(shape), self.dtype)
 
     def kernels(self, q, k, v, **packed):
-        """Appends and attends; returns q as it was multiplied, o and lse."""
+        """Appends and attends. Returns q (rotated, if positions are), o and lse."""
         lists = dict(page_table=self.table, **packed)
         makes = {"make_scales": True} if self.by_key else {}
         if self.turned:
@@ -229,8 +230,8 @@ class World:
                                             return_lse=True, **lists, **self.scales)
 
     def step_alike(self, count):
-        """Every request whose prompt has come gets `count` rows; on a GPU a captured graph of the first such step
-        serves all."""
+        """Gives `count` rows to every request whose prompt is complete. On a GPU, a graph captured in the first such
+        step runs all later ones."""
         rows = {
             slot: count
             for slot, r in enumerate(self.requests)
@@ -276,7 +277,7 @@ class World:
         return out
 
     def step_packed(self):
-        """Pieces of prompts and tokens in one batch of rows end to end."""
+        """Runs one batch of packed rows: pieces of prompts, and tokens."""
         rows = {}
         for slot, request in enumerate(self.requests):
             if request is None or self.random.random() < 0.2:
@@ -304,7 +305,7 @@ class World:
         self.note("packed")
 
     def reject(self, slot, count):
-        """The last rows go: what they wrote stays in the cache, or is NaN."""
+        """Removes the last rows. Their keys stay in the cache, or become NaN."""
         request = self.requests[slot]
         if count == 0:
             return
@@ -325,7 +326,7 @@ class World:
         return turned(x, cos, sin, self.interleaved)
 
     def check(self, slot, count, given, q, o, lse):
-        """New rows are in the cache, all others as they were, and o and lse are those of float64."""
+        """Checks that new rows are in the cache, that old rows are unchanged, and o and lse against float64."""
         request, limit = self.requests[slot], LIMITS[self.dtype]
         positions = request.length + np.arange(count)
         np.testing.assert_allclose(q, self.turn(given[0], positions), rtol=limit, atol=limit)
@@ -349,8 +350,8 @@ class World:
         np.testing.assert_allclose(lse, want[1], rtol=2 * limit, atol=2 * limit)
 
     def check_unused(self):
-        """Pages that nobody has hold NaN, so that no kernel wrote into them; each page has as many users as requests
-        say."""
+        """Checks that no kernel wrote into unused pages, which hold NaN, and that each page has the right number of
+        users."""
         users = np.zeros(self.count, int)
         for request in self.requests:
             if request is not None:
@@ -359,7 +360,7 @@ class World:
         for number, memory in enumerate(self.memory()):
             unused = on_host(memory)[self.users == 0]
             poisoned = unused == POISON if self.narrow and number < 2 else np.isnan(unused)
-            assert poisoned.all(), "a page that no request has was written"
+            assert poisoned.all(), "an unused page was written"
 
     def step(self):
         chance, empty = self.random.random(), [i for i, r in enumerate(self.requests) if r is None]

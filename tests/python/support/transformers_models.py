@@ -94,7 +94,7 @@ MODELS = (
 
 
 def with_scores_that_differ(model):
-    """The model, whose random weights are larger than those it is made with."""
+    """Returns the model with larger random weights, so that its scores differ."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.dim() > 1:
@@ -109,7 +109,8 @@ def tokens(batch=2, rows=ROWS, seed=3):
 
 
 def padding(side, batch=2, rows=ROWS, hidden=9):
-    """1 for what is there: the last sequence is shorter, on this side. "holes": anything."""
+    """Returns a mask, 1 for tokens. The last sequence lacks tokens on this side; "holes" hides tokens in both
+    sequences."""
     mask = torch.ones(batch, rows, dtype=torch.long)
     if side == "left":
         mask[-1, :hidden] = 0
@@ -123,7 +124,7 @@ def padding(side, batch=2, rows=ROWS, hidden=9):
 
 
 def inputs(model, side=None):
-    """Keywords of a forward pass, and which rows of its logits count."""
+    """Returns keywords of a forward pass, and the rows of its logits to compare."""
     mask = None if side is None else padding(side)
     kept = slice(None) if mask is None else mask.bool()
     if model.kind == "image":

@@ -76,7 +76,7 @@ class Why(WithStore):
         self.assertNotIn("op is prefill", text)
 
     def test_programs(self):
-        """The advice was to tune the problem without them."""
+        """The advice once was to tune the problem without its programs."""
         program = lambda score, b, h, q_idx, kv_idx: score * 0.5
         found = attune.why(*operands(), score_mod=program, context=self.context)
         self.assertIn("attune.tune_on_first_use() measures the kernels for calls with this score_mod", str(found))
@@ -85,7 +85,7 @@ class Why(WithStore):
         self.assertNotIn("advice", str(attune.why(*operands(), block_map=blocks, context=self.context)))
 
     def test_advice_is_for_this_context(self):
-        """It named neither target nor store, and told to tune what only the reference serves."""
+        """The advice once named neither target nor store, and said to tune what only the reference serves."""
         text = str(attune.why(*operands(), context=self.context))
         self.assertRegex(text, f"attune.tune\\('.*', target='{TARGET}', store='{self.store}'\\) measures the kernels")
         told = text.partition("attune.tune(")[2].partition(") measures")[0]
@@ -147,7 +147,7 @@ class Tune(WithStore):
         np.testing.assert_allclose(out, want, atol=2e-5)
 
     def test_what_can_be_tuned_is_though_another_cannot(self):
-        """It raised, and the contexts that were open went on with the default."""
+        """Such a call once raised, and open contexts kept the default."""
         q, k, v = operands()
         self.assertEqual(attune.why(q, k, v, context=self.context).rung, "default_config")
         problem = "dtype=fp32,head_dim=32,heads=2/1,seqlen=20"

@@ -56,8 +56,8 @@ def output(*command, **options):
 
 
 def new_environment(folder, name, *packages):
-    """A virtual environment with these packages, wheels of ours from files alone: pip's index may have others' of these
-    names."""
+    """Returns the Python of a new environment with these packages. Our wheels are installed from files only, since
+    pip's index may have other packages of these names."""
     venv.create(folder / name, symlinks=True, with_pip=True)
     python = folder / name / "bin/python"
     ours = [package for package in packages if str(package).endswith(".whl")]
@@ -81,7 +81,7 @@ class Wheels(unittest.TestCase):
         cls.numpy = new_environment(cls.folder, "numpy", "numpy", *cls.wheels.values())
 
     def run_in(self, python, *arguments, **more):
-        """Without a compiler on PATH, and nothing of this process's variables."""
+        """Runs Python without a compiler on PATH and without this process's variables."""
         environment = {"HOME": str(self.folder / "home"), "PATH": str(python.parent)}
         return output(*arguments, env=environment
                       | more) if str(arguments[0]).startswith("/") else output(python, *arguments, env=environment
@@ -122,7 +122,7 @@ class Wheels(unittest.TestCase):
         self.assertIn("rung       exact", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1", **store))
 
     def test_what_the_cpu_target_throws_is_caught_in_the_library(self):
-        """A bundle whose object has the right digest and no kernel: passed over with the plugin's sentence."""
+        """A bundle whose object has the right digest but no kernel is ignored, with the plugin's message."""
         bundle = self.folder / "bundle"
         store = ["--store", self.folder / "private/store.db"]
         (self.folder / "private").mkdir(mode=0o700)

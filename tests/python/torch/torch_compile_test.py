@@ -127,8 +127,8 @@ class CompileTest(unittest.TestCase):
         self.assertEqual(counter.frame_count, 1)
 
     def test_numbers_that_are_symbols(self):
-        """With dynamic=True PyTorch takes defaults for numbers that change, too: no call compiled. Nor did a softcap or
-        window of another call."""
+        """With dynamic=True PyTorch treats defaults as numbers that change. Once no such call compiled, nor did a call
+        with another softcap or window."""
         flash = lambda q, k, v, dropout_p, softcap, window: attune.flash.flash_attn_func(
             q, k, v, dropout_p, softcap=softcap, window_size=window)
         for dynamic in (True, None):
@@ -227,8 +227,8 @@ class CompileTest(unittest.TestCase):
         call, counter = self.compiled(with_state, "inductor", dynamic=True)
         counts = [
         ]
-        # The first length's is 2 if inductor finds nothing in its cache: it makes scalars constants, and PyTorch
-        # traces again.
+        # The first count is 2 if inductor finds nothing in its cache: it makes scalars constants, and PyTorch traces
+        # again.
         for number, rows in enumerate((20, 33, 57)):
             given = operands(rows)
             with torch._dynamo.config.patch(error_on_recompile=number >= 1):

@@ -53,7 +53,7 @@ TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths"
 
 
 def op_arguments(keywords):
-    """The keywords of the op for those of attention()."""
+    """Returns the keywords of the op for those of attention()."""
     given = {name: keywords[name] for name in (*TENSORS, "scale") if name in keywords}
     if "documents" in keywords:
         given["documents_q"], given["documents_kv"] = keywords["documents"]
@@ -102,8 +102,8 @@ class OpsTest(unittest.TestCase):
                                   {"v_layout": layout, "scale_block": block})
 
     def compare_fake(self, op, given, keywords):
-        """Shapes, strides and dtypes of the fake kernel against the real one's, where opcheck cannot compare elements
-        of 8 bits."""
+        """Compares shapes, strides and dtypes of the fake kernel with the real one's, because opcheck cannot compare
+        8-bit elements."""
         real = op(*given, **keywords)
         with FakeTensorMode() as mode:
             fake = op(
@@ -201,7 +201,7 @@ class OpsTest(unittest.TestCase):
             OP(leaf, k, v)
 
     def test_dtensors_are_refused(self):
-        """By DTensor itself, in a group of one process; local parts are taken."""
+        """DTensor itself refuses, in a group of one process. Local parts are accepted."""
         try:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.tensor import Shard, distribute_tensor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The toy op on a CPU: sum (in the place of o) = x + y and difference (in that of v) = x - y, for x
-// and y in the places of q and k. fp32 alone; kRows: rows that a thread takes at a time.
+// The toy op on a CPU, in fp32. Inputs x and y use the arguments of q and k. Outputs x + y and x -
+// y use those of o and v. kRows: rows that a thread takes at a time.
 #include "shared/attention_args.h"
 #include "toy/toy_knobs.hpp"
 
