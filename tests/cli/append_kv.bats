@@ -35,7 +35,7 @@ scarce=op=append_kv,dtype=fp32,head_dim=128,heads=4/2,batch=9,seqlen_q=50,seqlen
   attune explain --problem $plain,rotary=fp32,rotary_dim=66
   refused 1 "rotary_dim is 66" "from 2 to head_dim_qk (64)"
   attune explain --problem $plain,mask=causal_bottom_right
-  refused 1 "op append_kv takes no mask"
+  refused 1 "mask is causal_bottom_right" "op append_kv has no mask"
   attune explain --problem $plain,softcap=30
   refused 1 "softcap is given" "no scores"
   attune explain --problem ${plain/bf16/bf16,dtype_kv=fp16}

@@ -26,7 +26,7 @@ narrow=op=merge,dtype=fp16,head_dim=40,heads=3,seqlen=333
 
 @test "arguments that the op does not have are refused by name" {
   attune explain --problem $narrow,mask=causal_bottom_right
-  refused 1 "op merge takes no mask"
+  refused 1 "mask is causal_bottom_right" "op merge has no mask"
   attune explain --problem $narrow,softcap=30
   refused 1 "softcap is given"
   attune explain --problem op=merge,dtype=e4m3,head_dim=64,heads=4,seqlen=8

@@ -23,8 +23,10 @@ void check_rotary(const Problem& p) {
   if (p.rotary == ScoreTensor::kNone) {
     if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
       refuse(
-          "rotary is none, and rotary_dim, rotary_interleaved or rotary_q is given; with them "
-          "rotary must be fp32, bf16 or fp16, the type of cosines and sines");
+          fmt::format("rotary is none, but rotary_dim is {}, rotary_interleaved {:d} and rotary_q "
+                      "{:d}; rotary must be fp32, bf16 or fp16 (the type of cosines and sines), or "
+                      "the other three 0",
+                      p.rotary_dim, p.rotary_interleaved, p.rotary_q));
     return;
   }
   if (p.rotary_dim < 0 || p.rotary_dim > p.head_dim_qk || p.rotary_dim % 2 != 0)
@@ -41,8 +43,7 @@ void check(const Problem& p) {
     refuse(fmt::format("batch is {} and seqlen_q is {}; their product must be below 2^31", p.batch,
                        p.seqlen_q));
   if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
-  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse("mask or window is given; op append_kv takes no mask and no window");
+  check_no_mask(p, "append_kv");
   if (p.softmax_scale) refuse("scale is given; op append_kv has no scores to scale");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p))

@@ -99,9 +99,7 @@ void check_cached_problem(const Problem& p, const char* op) {
     refuse(fmt::format(
         "num_pages is {}; must be 1 to {}, or 0 for as many as the requests need at most",
         p.num_pages, kMaxPages - 1));
-  if (p.fp8 != Fp8Options{})
-    refuse(fmt::format(
-        "8-bit options or accuracy are given; op {} takes no 8-bit options and no accuracy", op));
+  check_no_fp8_options(p, op);
 }
 
 void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandList* all) {

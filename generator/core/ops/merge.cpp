@@ -23,10 +23,8 @@ void check(const Problem& p) {
                   fmt::format("dtype is {}; op merge joins and writes bf16, fp16 and fp32",
                               dtype_name(dtype)));
   check_one_shape(p, "merge");
-  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse("mask or window is given; op merge takes no mask and no window");
-  if (p.fp8 != Fp8Options{})
-    refuse("8-bit options or accuracy are given; op merge takes no 8-bit options and no accuracy");
+  check_no_mask(p, "merge");
+  check_no_fp8_options(p, "merge");
   if (p.softmax_scale) refuse("scale is given; op merge has no scores to scale");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p))

@@ -30,8 +30,7 @@ void check(const Problem& p) {
   check_one_shape(p, "quantise");
   check_equal("scale_block_kv", p.fp8.scale_block_kv, "scale_block_q", p.fp8.scale_block_q,
               "quantise");
-  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse("mask or window is given; op quantise takes no mask and no window");
+  check_no_mask(p, "quantise");
   if (p.fp8.accuracy != Accuracy::kAccurate)
     refuse(fmt::format("accuracy is {}; op quantise has one mode, accurate",
                        accuracy_name(p.fp8.accuracy)));

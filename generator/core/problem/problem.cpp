@@ -113,15 +113,32 @@ void check_no_rotary(const Problem& p, const std::string& op) {
     refuse(fmt::format("rotary is {}; op {} rotates nothing: must be none",
                        score_tensor_name(p.rotary), op));
   if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
-    refuse(fmt::format(
-        "rotary_dim, rotary_interleaved or rotary_q is given; op {} rotates nothing: must be 0",
-        op));
+    refuse(
+        fmt::format("rotary_dim is {}, rotary_interleaved {:d} and rotary_q {:d}; op {} rotates "
+                    "nothing: must be 0",
+                    p.rotary_dim, p.rotary_interleaved, p.rotary_q, op));
 }
 
 }  // namespace
 
 float Problem::scale() const {
   return softmax_scale ? *softmax_scale : 1.0F / std::sqrt(static_cast<float>(head_dim_qk));
+}
+
+void check_no_mask(const Problem& p, const char* op) {
+  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
+    refuse(
+        fmt::format("mask is {}, window_left {} and window_right {}; op {} has no mask and no "
+                    "window: must be none, -1 and -1",
+                    mask_name(p.mask), p.window_left, p.window_right, op));
+}
+
+void check_no_fp8_options(const Problem& p, const char* op) {
+  Problem plain = p;
+  plain.fp8 = {};
+  if (p.fp8 != plain.fp8)
+    refuse(fmt::format("\"{}\" is given; op {} has no 8-bit options and no accuracy",
+                       difference_text(p, plain), op));
 }
 
 void validate(const Problem& p) {

@@ -201,6 +201,10 @@ constexpr int kMaxHeadDimOf8Bits = 256;  // for both head dims
 
 // Throws kInvalidArgument or kUnsupported, with the argument, its value and the valid values.
 void validate(const Problem& problem);
+// Throw kInvalidArgument if the problem has a mask or window, or options for 8-bit operands or an
+// accuracy, for ops without them.
+void check_no_mask(const Problem& problem, const char* op);
+void check_no_fp8_options(const Problem& problem, const char* op);
 
 // kOptional: lengths that the text lacks are 0, and the caller fills them in.
 enum class TextLengths { kRequired, kOptional };
