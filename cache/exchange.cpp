@@ -135,7 +135,7 @@ namespace fs = std::filesystem;
 [[noreturn]] void refuse_slice(const fs::path& path, int reason) {
   throw Error(ErrorCode::kIo,
               reason == EEXIST
-                  ? fmt::format("{} exists; a slice is not written over a file", path.string())
+                  ? fmt::format("{} exists; must be the name of a new file", path.string())
                   : fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
 }
 

@@ -134,7 +134,8 @@ PinFile parse_pin_file(std::string_view text, const std::string& name) {
     if (end == std::string_view::npos) refuse(name, number, "has no line end: the file is cut off");
     const std::string_view line = text.substr(at, end - at);
     if (number == 1 && line != kHead)
-      refuse(name, number, fmt::format("is not \"{}\", as the file of `attune pin` begins", kHead));
+      refuse(name, number,
+             fmt::format("must be \"{}\", the first line that `attune pin` writes", kHead));
     if (line.starts_with(kSum)) {
       if (line.substr(kSum.size()) != sha256_hex(text.substr(0, at)))
         refuse(name, number, "is not the SHA-256 of the lines above: they were changed");

@@ -164,7 +164,7 @@ TEST_F(ExchangeTest, OneOfManyWritersOfASliceSucceeds) {
         export_slice(contents, file("slice"));
         ++written;
       } catch (const Error& error) {
-        refused += std::string(error.what()).find("exists; a slice is not") != std::string::npos;
+        refused += std::string(error.what()).find("exists; must be") != std::string::npos;
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -92,7 +92,7 @@ TEST(PinFile, AnyChangedByteAndAnyCutIsRefused) {
 TEST(PinFile, FaultsAreNamed) {
   const std::string line =
       pins_of({winner(2048, 64, "2026-01-01T00:00:00.000Z")}).pins.front().line();
-  EXPECT_THAT(refusal(summed("attune pin 2\n")), HasSubstr("site.pin: line 1: is not"));
+  EXPECT_THAT(refusal(summed("attune pin 2\n")), HasSubstr("site.pin: line 1: must be"));
   EXPECT_THAT(refusal(summed("attune pin 1\nnonsense\n")), HasSubstr("line 2: has 1 columns"));
   EXPECT_THAT(refusal(summed("attune pin 1\n" + line + "\n" + line + "\n")),
               HasSubstr("line 3: pins what the line above pins"));

@@ -145,8 +145,8 @@ void read_diffusion(const ModelFields& fields, ModelConfig* model) {
   if (name == "SD3Transformer2DModel") return read_sd3(fields, model);
   if (name == "FluxTransformer2DModel") return read_flux(fields, model);
   fields.refuse({"_class_name"},
-                "UNet2DConditionModel, SD3Transformer2DModel or FluxTransformer2DModel; give "
-                "--problem instead");
+                "UNet2DConditionModel, SD3Transformer2DModel or FluxTransformer2DModel; for other "
+                "models give --problem");
 }
 
 }  // namespace attune

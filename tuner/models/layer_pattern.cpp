@@ -50,7 +50,7 @@ Spans from_words(const ModelFields& fields, Names names, bool has_window) {
     if (!span)
       fields.refuse(names,
                     "a list of full_attention, sliding_attention, chunked_attention and layers "
-                    "without attention; give --problem instead");
+                    "without attention; for other models give --problem");
     spans.push_back(*span);
   }
   return spans;

@@ -36,7 +36,8 @@ struct ModelRow {
   std::string_view scores = {};
   // Names in "architectures" that identify configs whose model_type is missing or wrong.
   std::string_view architectures = {};
-  // Nested configs. Each has the type to use if the config states none: "text_config=llama".
+  // Nested configs, as name=type, separated by spaces: "text_config=llama". The type is used if the
+  // nested config states none.
   std::string_view parts = {};
 };
 

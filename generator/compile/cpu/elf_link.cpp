@@ -32,7 +32,8 @@ ElfFile checked_file(std::string_view object, uint16_t machine) {
   std::optional<ElfFile> elf = ElfFile::open(object);
   if (!elf) refuse("it is not a 64-bit ELF file, or it was cut off");
   if (elf->header().e_machine != machine)
-    refuse(fmt::format("it is {} code", machine_name(elf->header().e_machine)));
+    refuse(fmt::format("it is {} code; must be {}", machine_name(elf->header().e_machine),
+                       machine_name(machine)));
   if (elf->header().e_type != ET_REL) refuse("it is not a relocatable object");
   return std::move(*elf);
 }
@@ -74,7 +75,8 @@ void LinkedObject::place_section(size_t index) {
                        elf_.name(section), section.sh_type, section.sh_flags));
   const uint64_t alignment = std::max<uint64_t>(section.sh_addralign, 1);
   if (!std::has_single_bit(alignment) || alignment > kMostAlignment)
-    refuse(fmt::format("section {} is aligned to {} bytes", elf_.name(section), alignment));
+    refuse(fmt::format("section {} is aligned to {} bytes; must be a power of two up to {}",
+                       elf_.name(section), alignment, kMostAlignment));
   if (!elf_.contents(section))
     refuse(fmt::format("section {} is not inside the file: it was cut off", elf_.name(section)));
   const Kind kind = is_code ? kCode : is_data ? kData : kConstants;
@@ -112,7 +114,8 @@ void LinkedObject::read_relocations(const Elf64_Shdr& table) {
       refuse(fmt::format("a relocation of {} lies outside it", elf_.name(*in.section)));
     check_symbol(symbol);
     if (machine_ == EM_AARCH64 && needs_slot(machine_, type) && entry.r_addend != 0)
-      refuse("a loaded address has an addend");
+      refuse(fmt::format("a relocation of {} has type {} and addend {}; must have addend 0",
+                         elf_.name(*in.section), type, entry.r_addend));
     uses_.push_back({in, entry.r_offset, type, symbol, entry.r_addend});
   }
 }
@@ -123,7 +126,8 @@ void LinkedObject::check_symbol(uint32_t number) const {
   const std::string name(elf_.name(symbol, *symbol_table_));
   const unsigned type = ELF64_ST_TYPE(symbol.st_info);
   if (type == STT_TLS || type == STT_GNU_IFUNC)
-    refuse(fmt::format("symbol {} is of type {}", name, type));
+    refuse(fmt::format("symbol {} is of type {}; must not be {} (TLS) or {} (IFUNC)", name, type,
+                       STT_TLS, STT_GNU_IFUNC));
   if (symbol.st_shndx == SHN_ABS) return;
   if (symbol.st_shndx == SHN_UNDEF) {
     if (library_function(number) == nullptr)

@@ -178,8 +178,8 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
   check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
   if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
     refuse(
-        fmt::format("q_position0 is {} and kv_position0 is {}; must be equal, since the mask "
-                    "program became a built-in mask, which positions do not move; to keep the "
+        fmt::format("q_position0 is {} and kv_position0 is {}; must be equal, because a built-in "
+                    "mask replaced the mask program, and positions do not shift it; to keep the "
                     "program, add a scalar to q_idx in its text",
                     operands->q_position0, operands->kv_position0));
   for (size_t i = 0; i < captures.size(); ++i) {

@@ -254,7 +254,7 @@ class SignaturesGraphsTest(unittest.TestCase):
         refused("alibi_slopes of each sequence, with gradients, would be", True, alibi_slopes=SLOPES_OF_EACH,
                 causal=True)
         refused("attention_chunk with gradients, would be a program", True, attention_chunk=4, causal=True)
-        refused("cu_seqlens_q and cu_seqlens_k are different tensors, or", True, causal=True, two=True)
+        refused("cu_seqlens_q and cu_seqlens_k are different tensors;", True, causal=True, two=True)
 
     def test_wrong_lengths_are_refused_when_the_graph_runs(self):
         call, _ = self.compiled(OVER_CACHES["write"], "aot_eager")

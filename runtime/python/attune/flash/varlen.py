@@ -60,9 +60,10 @@ def _lines_up(call):
     if _is_one_list(call):
         return True
     if is_recorded(call.cu_q):
+        pair = "seqused_q and seqused_k" if call.cu_q is call.cu_k else "cu_seqlens_q and cu_seqlens_k"
         raise ValueError(
-            "cu_seqlens_q and cu_seqlens_k are different tensors, or seqused_q and seqused_k are; inside a graph each "
-            "pair must be one tensor if gradients or dropout are combined with a mask, window or slopes")
+            f"{pair} are different tensors; inside a graph they must be the same tensor if gradients or dropout are "
+            "combined with a mask, window or slopes")
     return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 

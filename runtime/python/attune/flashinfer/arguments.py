@@ -216,7 +216,7 @@ def refuse_short(planned, q, k, name_of_caches):
         what = "pages" if k.dim() == 4 else "keys"
         raise ValueError(
             f"q has {q.shape[0]} rows and {name_of_caches} {k.shape[0]} {what}; must be at least {rows} and {places}, "
-            f"which the lists of plan() name")
+            f"because the lists given to plan() refer to that many")
 
 
 refuse_short._torchdynamo_inline = _traced

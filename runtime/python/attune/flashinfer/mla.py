@@ -95,7 +95,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             arguments.floats(name, x, "[rows, num_heads, columns]")
             arguments.check_dtype(name, x, "q_data_type", self._types[0])
             if x.dtype.itemsize == 1:
-                raise ValueError(f"{name} is {x.dtype}; must be bf16, fp16 or fp32, over caches of 8 bits too")
+                raise ValueError(f"{name} is {x.dtype}; must be bf16, fp16 or fp32, even if the caches have 8 bits")
         for name, x in (("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache)):
             arguments.floats_or_codes(name, x, "[pages, page_size, columns]")
             arguments.check_dtype(name, x, "kv_data_type", self._types[1])

@@ -79,9 +79,10 @@ def _check_rows(named, caches):
     for (name, rows), (name_of_cache, cache) in zip(named.items(), caches.items()):
         if rows.shape[1:] != cache.shape[2:] or rows.shape[0] != next(iter(
                 named.values())).shape[0] or rows.device != cache.device:
+            first, count = next((one, given.shape[0]) for one, given in named.items())
             raise ValueError(
-                f"{name} has shape {tuple(rows.shape)} on {rows.device} and {name_of_cache} {tuple(cache.shape)} on "
-                f"{cache.device}; all must have the same number of rows, and the cache's heads, columns and device")
+                f"{name} has shape {tuple(rows.shape)} on {rows.device}; must be {(count, *cache.shape[2:])} on "
+                f"{cache.device} (rows as {first}, other axes as {name_of_cache})")
 
 
 def _write(names, k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):

@@ -72,10 +72,10 @@ class TensorValue(Operators):
         refuse(CHOICE)
 
     def __iter__(self):
-        refuse(f"{self} is not a value of a score yet, and cannot be iterated over")
+        refuse(f"{self} is not a single element, and cannot be iterated over; give it an index for each axis")
 
     def __hash__(self):
-        refuse(f"{self} is not a value of a score yet, and cannot be a key of a set or dict")
+        refuse(f"{self} is not a single element, and cannot be a key of a set or dict")
 
 
 class Captured:
