@@ -15,12 +15,12 @@ namespace attune {
 
 // A difference below this share of the fastest median is not worth leaving the default.
 inline constexpr double kTieBand = 0.01;
-// An interval wider than this share of its median says little about the time: it is noisy.
+// A timing is noisy if its 95 % interval is wider than this share of its median.
 inline constexpr double kNoisyWidth = 0.2;
 
 // True if the 95 % interval of `timing` is wider than kNoisyWidth of its median.
 bool is_noisy(const Timing& timing);
-// True if the times of the winner or of the default in its final are noisy.
+// True if the winner's timing or that of the default config in the same tune is noisy.
 bool is_noisy(const WinnerRecord& winner);
 
 struct WinnerChoice {

@@ -10,8 +10,9 @@ namespace attune {
 // Returns why these templates do not serve the dtypes, as a sentence; nullopt if they do.
 std::optional<std::string> any_dtype_refusal(const KernelSpec& spec);
 
-// Returns the constants that the renderer writes only for 8-bit operands, for a spec without such
-// operands.
+// Returns values for kVLayout, kScaleBlockQ and kScaleBlockKv, which these templates use for every
+// dtype. The renderer itself writes them only for a spec with 8-bit operands; for such a spec this
+// returns none.
 std::vector<Constant> constants_without_8_bits(const KernelSpec& spec);
 
 }  // namespace attune

@@ -34,7 +34,8 @@ Nvml open() {
   return nvml;
 }
 
-// Returns the value of `read(nvml, device, &value)`, or 0 if it fails.
+// Calls `read(nvml, device, &value)`. Returns the value that it wrote, or 0 if it returns false or
+// NVML does not know the device.
 template <class Read>
 unsigned reading(const std::string& pci_bus_id, const Read& read) {
   static const Nvml nvml = open();

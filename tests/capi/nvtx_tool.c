@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A tool as NVTX loads one ($NVTX_INJECTION64_PATH): counts the ranges of the domain "attune" and
- * says at the end what it saw.
+ * An injection library for NVTX ($NVTX_INJECTION64_PATH): counts the ranges of the domain "attune"
+ * and prints the counts and the last range's name when the process ends.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

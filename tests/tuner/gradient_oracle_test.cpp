@@ -137,8 +137,9 @@ class Comparison {
   std::optional<GradientPairs> pairs_;
 };
 
-// Returns the capture of the whole program with this name: the first, or the last, as features come
-// after score_mod.
+// Returns the index in captures_of() of the last capture with this name, or with `first` of the
+// first; -1 if there is none. If score_mod and a feature use the same name, score_mod's capture is
+// the first and the feature's the last.
 int capture_of(const Problem& problem, const std::string& name, bool first = false) {
   const std::vector<CaptureSpec> all = captures_of(problem);
   int found = -1;

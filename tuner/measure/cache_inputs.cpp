@@ -35,8 +35,8 @@ std::vector<int> begins(int64_t batch, int64_t longest, bool checked, Random& ra
   return list;
 }
 
-// Returns the first key of each request. Leaves up to three unused keys after each request's keys,
-// as far as `room` allows.
+// Returns the first key of each request, then the end of the last one's room. Leaves up to three
+// unused keys after each request's keys, as far as `room` allows.
 std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Random& random) {
   constexpr int64_t kMore = 3;
   std::vector<int> list{0};

@@ -169,7 +169,8 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
     problem.repeats = repeats;
     all.push_back(problem);
   };
-  // A learnt bias depends on positions only, so all batch entries share it.
+  // Assumes that training uses one bias for all batch entries, so its gradient is summed over the
+  // batch. The relative bias and the sinks have no batch axis.
   add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
       forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
   add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);

@@ -19,7 +19,8 @@ constexpr int kOtherRegisters = 28;
 
 using Broken = std::optional<std::string>;
 
-// True if one kernel may walk along the visible band.
+// True if the spec permits the knob `band`: a single kernel that computes dq, dk and dv while it
+// walks along the band of visible keys. knobs() also requires that all three are requested.
 bool walks(const KernelSpec& spec) {
   return is_narrow_band(spec) && spec.gqa_ratio == 1 && spec.dropout == 0 && !spec.accumulate &&
          std::max(spec.head_dim_qk, spec.head_dim_v) <= kBandHeadDim;

@@ -132,8 +132,8 @@ struct ScoreCaptures {
   bool has_stage = false;    // kernels have a score stage, which also scales
   std::vector<CaptureSpec> captures;
   std::vector<score::Scalar> scalars;
-  // A caller's mask program became a built-in mask, which positions do not shift
-  // (recognised_programs.hpp).
+  // A built-in mask replaced a caller's mask program. A call's q_position0 and kv_position0 do not
+  // shift built-in masks, so they must be equal (recognised_programs.hpp).
   bool has_fixed_masks = false;
   MaskDependence masks{};  // for a problem with a mask program
 

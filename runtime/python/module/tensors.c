@@ -43,7 +43,8 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
   return found != NULL && found->tensor_from_object && found->current_stream ? found : NULL;
 }
 
-/* Keeps the functions of PyTorch for the life of the process. */
+/* Keeps the objects that _probe() in _quick.py returned after the capsule: those that `questions`
+ * lists. Only the first call has an effect; they are kept for the life of the process. */
 static void take_questions(PyObject* answer) {
   PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes,
                             &is_tracing, &is_autocast_on,  &autocast_state,

@@ -230,8 +230,8 @@ class WgmmaProducts {
 
  private:
   static constexpr unsigned kPanelOfV = kBlockN * kPanelRowBytes;
-  // With one ring the walk holds descriptors of K. This term turns one into a descriptor of V,
-  // which also has the panel's bytes.
+  // With one ring, k_ goes through the slots of V too, but its descriptors have no leading offset,
+  // which V needs: the bytes of one panel. Adding this to a descriptor sets it.
   static constexpr unsigned kVInRing = kKvRing > 0 ? kPanelOfV / 16 << 16 : 0;
 
   __device__ __forceinline__ void issue_qk(Scores& s) {

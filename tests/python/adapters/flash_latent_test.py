@@ -51,7 +51,8 @@ class LatentTest(unittest.TestCase):
                                    rtol=times * LIMIT)
 
     def wanted(self, q, qv, keys, causal=False, window=(-1, -1), scale=(OWN + COMMON) ** -0.5, **features):
-        """Returns (o, lse) of one request: rows [rows, heads, d] over keys [n, 1, d]."""
+        """Returns (o, lse) of one request. q: [rows, heads, OWN]. qv: [rows, heads, COMMON]. keys: [n, 1, COMMON +
+        OWN]."""
         seen = visible(q.shape[0], keys.shape[0], "bottom_right" if causal else None, window, DEVICE)
         return (x[0] for x in reference(
             torch.cat((qv, q), -1)[None], keys[None], keys[None, ..., :COMMON], seen, scale=scale, **features))

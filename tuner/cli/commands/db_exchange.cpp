@@ -64,8 +64,8 @@ bool has_suffix(const std::string& text, const std::string& suffix) {
          text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-// Returns the full identity of the first winner's device that begins with `prefix`; empty for an
-// empty prefix.
+// Returns the digest that begins with `prefix`, of a device with winners: the first found. Returns
+// an empty string for an empty prefix. Throws if no digest begins with it.
 std::string device_digest(const Store& store, const std::string& prefix) {
   if (prefix.empty()) return {};
   for (const WinnerRecord& winner : store.all_winners())

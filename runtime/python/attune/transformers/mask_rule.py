@@ -186,7 +186,7 @@ def _as_additions(args, kwargs):
 
 
 def _tensors(value):
-    """Returns the argument, or arguments, with the tensor of each rule."""
+    """Returns the value with each rule in it replaced by the rule's tensor. Looks into tuples and lists."""
     if isinstance(value, MaskRule):
         return value.tensor()
     return type(value)(_tensors(one) for one in value) if type(value) in (tuple, list) else value
