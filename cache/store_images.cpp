@@ -149,8 +149,8 @@ void Store::put_image(const ImageKey& key, const KernelImage& image) {
                 "that made it");
   if (key.source_digest.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "put_image: source_digest is empty; an image is stored under what it was compiled "
-                "from");
+                "put_image: source_digest is empty; an image is stored under the digest of its "
+                "source");
   impl_->write([&](Database& database) { replace_image(database, {key, image, utc_now()}); });
 }
 

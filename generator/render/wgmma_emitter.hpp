@@ -21,7 +21,7 @@ struct WgmmaTile {
   bool onto_qk = false;   // wgmma_qk adds to s: s += Q K^T
 };
 
-// Returns the columns of V per wgmma: all, or, if there are more than 256, half of them rounded up
+// Returns the number of columns of V per wgmma: all of them, or, above 256, half of them rounded up
 // to whole panels.
 int wgmma_columns_of_v(int head_dim_v);
 

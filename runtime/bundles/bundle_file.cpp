@@ -136,7 +136,9 @@ std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
 }
 
 void check_packed(const ManifestEntry& entry, uint64_t version, const std::string& name) {
-  if (version != kPacked) refuse(name, "has packed images, which its version does not know");
+  if (version != kPacked)
+    refuse(name, fmt::format("has version {} and packed images; their version must be {}", version,
+                             kPacked));
   if (entry.bytes > kLargestImage)
     refuse(name, fmt::format("a packed image would have {} bytes; must be at most {}", entry.bytes,
                              kLargestImage));
@@ -228,7 +230,7 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing pack
 std::vector<ManifestEntry> parse_bundle(const BundleBytes& bytes, const std::string& name) {
   const std::string header = bytes.read(0, std::min<uint64_t>(bytes.size(), kHeader));
   if (!header.starts_with(kMagic))
-    refuse(name, "is not a bundle file, as `attune export` writes it");
+    refuse(name, "is not a bundle file; must be a file that `attune export` wrote");
   if (header.size() < kHeader)
     refuse_damaged(name,
                    fmt::format("has {} bytes, less than a header: it was cut off", bytes.size()));

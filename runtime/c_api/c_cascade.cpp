@@ -55,17 +55,26 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
                       op.name, p.packed_q ? 1 : 0));
   if (p.dtype_q != last.dtype_q || p.num_heads_q != last.num_heads_q ||
       p.head_dim_qk != last.head_dim_qk || p.head_dim_v != last.head_dim_v)
-    wrong("differs from the last level in dtype, heads or head dims; must be equal");
+    wrong(
+        fmt::format("has dtype {}, {} heads and head dims {} and {}; must be {}, {}, {} and {}, "
+                    "like the last level",
+                    dtype_name(p.dtype_q), p.num_heads_q, p.head_dim_qk, p.head_dim_v,
+                    dtype_name(last.dtype_q), last.num_heads_q, last.head_dim_qk, last.head_dim_v));
   if (p.scale() != last.scale() || p.softcap != last.softcap)
-    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, as the last level",
+    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, like the last level",
                       p.scale(), p.softcap, last.scale(), last.softcap));
-  if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; must have none");
+  if (p.window_left >= 0 || p.window_right >= 0)
+    wrong(fmt::format("has window_left {} and window_right {}; both must be -1", p.window_left,
+                      p.window_right));
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p) && feature->field != "softcap")
       wrong(fmt::format("has {}; must have only softcap, or in the last level sinks",
                         feature->field));
   if (!is_last && (p.mask != Mask::kNone || p.sinks != ScoreTensor::kNone))
-    wrong("has a mask or sinks; only the last level may have them");
+    wrong(
+        fmt::format("has mask {} and sinks {}; must be none and none: only the last level may "
+                    "have them",
+                    mask_name(p.mask), score_tensor_name(p.sinks)));
 }
 
 }  // namespace
@@ -212,7 +221,7 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     check_count("num_levels", num_levels, kMostLevels);
     not_null(levels, "levels");
     auto made = std::make_unique<attune_cascade>();
-    // The stride is the size of the struct in the caller's header, as the first level gives it.
+    // The stride is the size of the struct in the caller's header: levels[0].size.
     const auto* const bytes = reinterpret_cast<const char*>(levels);
     const auto level = [&](size_t i) {
       return reinterpret_cast<const attune_problem*>(bytes + i * levels->size);
@@ -221,7 +230,7 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     for (size_t i = 0; i < num_levels; ++i) {
       problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
-        refuse(fmt::format("{} has size {}; must be {}, as the first", level_name(i),
+        refuse(fmt::format("{} has size {}; must be {}, like levels[0]", level_name(i),
                            level(i)->size, levels->size));
     }
     made->last = problems.back();

@@ -118,8 +118,7 @@ void refuse_unread_parts(const attune_operands& operands, const Problem& asked, 
   const bool says_something = scores.num_captures > 0 || scores.num_scalars > 0 ||
                               scores.q_position0 != 0 || scores.kv_position0 != 0;
   if (says_something && !has_score_features(asked)) [[unlikely]]
-    refuse_part("scores",
-                "has no score features, which alone read captures, scalars and positions");
+    refuse_part("scores", "has no score features to read captures, scalars and positions");
 }
 
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }

@@ -76,8 +76,8 @@ void note_missing_stores(const EngineOptions& options) {
     if (std::filesystem::status(store, failed).type() == std::filesystem::file_type::not_found)
       log(LogCode::kStoreLayerPassedOver,
           fmt::format(
-              "a layer is passed over: there is no store at {}, which ATTUNE_SITE_STORES or "
-              "the program names",
+              "a layer is passed over: ATTUNE_SITE_STORES or the program names the store {}, but "
+              "there is none",
               store.string()));
 }
 

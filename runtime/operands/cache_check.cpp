@@ -128,9 +128,8 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
         "give one of them, because angles follow from positions");
   // row_slots gives every place, so kernels do not read page_table and slots.
   if (cache.page_table != nullptr || cache.slots != nullptr)
-    refuse(
-        "append.row_slots is given with cache.page_table or cache.slots; give only one of "
-        "them");
+    refuse(fmt::format("append.row_slots is given with cache.{}; give only one of them",
+                       cache.page_table != nullptr ? "page_table" : "slots"));
   // Kernels look for the request of a row only if its angles follow from lengths.
   const bool finds_requests = p.rotary != ScoreTensor::kNone && append.positions == nullptr;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");

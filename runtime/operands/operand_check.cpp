@@ -171,7 +171,7 @@ std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const Operan
   for (const Stride& stride : strides) {
     if (stride.extent <= 1) continue;
     if (stride.value == 0)
-      return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
+      return fmt::format("{}.{} is 0; must be above 0 for TMA", x.name, stride.name);
     if (stride.value >= kTensorMapReach / 16 &&
         stride.value >= kTensorMapReach / dtype_bytes(x.dtype))
       return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name,

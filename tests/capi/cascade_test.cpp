@@ -217,9 +217,10 @@ int main() try {
   refuses(context, {}, "num_levels is 0");
   refuses(context, std::vector<attune_problem>(65, own.problem),
           "num_levels is 65; must be at most 64");
-  refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");
+  refuses(context, {own.problem, all.problem},
+          "levels[0] has mask causal_bottom_right and sinks none");
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},
-          "levels[0] has a window");
+          "levels[0] has window_left 3 and window_right 0");
   refuses(context, {level_of(4, 0, kShared, ",scale=0.5").problem, own.problem},
           "levels[0] has softmax_scale 0.5 and softcap 0; must be");
   refuses(context, {level_of(4, 0, kShared, ",softcap=30").problem, own.problem},

@@ -242,7 +242,7 @@ with sqlite3.connect(sys.argv[1]) as store:
   need_cpu_target
   ATTUNE_SITE_STORES=$dir/nowhere/store.db attune explain --target cpu --problem $problem
   expect 0
-  [[ $errors == *"AT102: "*"there is no store at $dir/nowhere/store.db, which ATTUNE_SITE_STORES or the program names"* ]]
+  [[ $errors == *"AT102: "*"ATTUNE_SITE_STORES or the program names the store $dir/nowhere/store.db, but there is none"* ]]
   ATTUNE_SITE_STORES= attune explain --target cpu --problem $problem
   [[ $errors != *AT102* ]]
 }

@@ -65,10 +65,14 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
   of_fp32.accuracy = chosen.accuracy;
   for (const Problem& problem : problems)
     if (is_8_bit(problem) || (problem.dtype_q == Dtype::kFp32 && chosen == of_fp32)) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "
-      "must be given with --dtype e4m3 (--accuracy also with --dtype fp32)");
+  const bool only_accuracy = chosen == of_fp32;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is given, but no problem has 8-bit operands; must be given with "
+                          "--dtype e4m3{}",
+                          only_accuracy                       ? "--accuracy"
+                          : chosen.v_layout != VLayout::kRows ? "--v-layout"
+                                                              : "--scale-block",
+                          only_accuracy ? " or fp32" : ""));
 }
 
 }  // namespace
@@ -89,8 +93,11 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
       !options.seqlens.empty() || !options.batches.empty() || !options.dtypes.empty();
   if (has_shapes && options.model.empty() && options.problems.empty() && !options.captured.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--seqlen, --batch or --dtype is given with --captured alone; must be given with "
-                "MODEL or --problem, because captured problems have their own");
+                fmt::format("{} is given with --captured alone; must be given with MODEL or "
+                            "--problem, because captured problems have their own",
+                            !options.seqlens.empty()   ? "--seqlen"
+                            : !options.batches.empty() ? "--batch"
+                                                       : "--dtype"));
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--padded is given without MODEL; must be given with MODEL, or as key_lengths=1 "

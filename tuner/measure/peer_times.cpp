@@ -49,8 +49,8 @@ PeerTimes read_peer_times(const std::filesystem::path& path) {
     }
   } catch (const Json::exception& error) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not a file of timings, as tests/bench writes it: {}",
-                            path.string(), error.what()));
+                fmt::format("{} is not a file of timings that tests/bench wrote: {}", path.string(),
+                            error.what()));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
   }

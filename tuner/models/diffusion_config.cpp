@@ -21,7 +21,8 @@ int64_t widest_side(int64_t text) {
   return static_cast<int64_t>(std::sqrt(static_cast<double>(kMaxLength - text)));
 }
 
-// Returns the patches in a square. `scale` is the side of one patch in the units of sample_size.
+// Returns the number of patches in a square. `scale` is the side of one patch in the units of
+// sample_size.
 int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64_t text) {
   const int64_t widest = widest_side(text);
   if (side > widest)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of an attention problem that its oracle computes: the whole problem if that is fast
-// enough, else slices, which the reference computes as separate problems. Used by attention.cpp.
+// enough, else slices. A slice is some rows of some batches and heads; the reference computes it as
+// a separate problem. Used by attention.cpp.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,7 @@
 
 namespace attune {
 
-// Rows [row_begin, row_end) of some batches and heads. The reference computes them as a separate
-// problem.
+// A slice, or the whole problem: rows [row_begin, row_end) of some batches and heads.
 struct CheckRegion {
   int64_t batch_begin = 0, num_batches = 0;
   int kv_head_begin = 0, num_kv_heads = 0;

@@ -15,7 +15,8 @@ class StandardAttention final : public StandardWay {
  public:
   StandardAttention(const Problem& problem, int num_threads);
 
-  // Returns the scratch of all threads: K transposed, V, one head's scores and output, all fp32.
+  // Returns the bytes of all threads' scratch: K transposed, V, one head's scores and output in
+  // fp32.
   int64_t scratch_bytes() const override;
   // Computes the whole problem. scratch: scratch_bytes(), 64-byte aligned. Starts and joins its
   // threads.

@@ -8,7 +8,7 @@
 namespace attune {
 namespace {
 
-constexpr double kFinalShare = 0.3;  // most of a step's time that is kept for the final
+constexpr double kFinalShare = 0.3;  // most of a step's time that is kept for the final race
 constexpr double kFinalSlack = 1.3;  // relative to the time of its samples alone
 constexpr double kTalkUs = 100;      // per sample, for messages to and from the measuring process
 constexpr int kFirstRounds = 3;

@@ -25,7 +25,8 @@ struct EffortPlan {
   int waves = 0;  // rounds of neighbours
   int wave_size = 0;
   int finalists = 0;  // besides the default
-  // Rounds of the final: fewer if the intervals get narrow, more if they take less than final_s.
+  // Rounds of the final race: fewer if the intervals get narrow, more if they take less than
+  // final_s.
   int final_rounds = 0;
   double final_s = 0;
   double budget_s_first = 0;  // default budget of a spec's first shape ...

@@ -42,7 +42,7 @@ bool ShapeTuner::step(const std::vector<TuneCandidate>& hints, double deadline) 
     if (goes_on || context_.stopped()) return;
     was_cut_ = explorer_.was_cut();
     if (was_cut_ && trials_.num_measured() == 0) report_.winner = former_winner();
-    if (report_.winner) return;  // no time for new candidates: that final stays valid
+    if (report_.winner) return;  // no time for new candidates: the stored winner stays valid
     decide(finalists(trials_, context_.plan.finalists), time, !was_cut_);
   });
   report_.seconds += context_.now() - time.began;

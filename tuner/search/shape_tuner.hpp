@@ -30,7 +30,7 @@ class ShapeTuner {
   void refresh(double deadline);
   // Returns the results. Call it last.
   ShapeReport finish();
-  // Repeats the final in `runs` fresh processes and stores nothing; see verify_winners.
+  // Repeats the final race in `runs` fresh processes and stores nothing; see verify_winners.
   WinnerCheck verify(int runs);
   // Returns the fastest known candidates, best first.
   std::vector<TuneCandidate> best_candidates(size_t count) {
@@ -54,7 +54,7 @@ class ShapeTuner {
   ShapeReport report_;
   std::optional<WinnerRecord> earlier_winner_;
   bool has_begun_ = false;
-  bool was_cut_ = false;  // time ended before the search or its final did
+  bool was_cut_ = false;  // time ended before the search or its final race did
 };
 
 }  // namespace attune

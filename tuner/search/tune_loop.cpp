@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kShapesInTurn = 6;
 constexpr size_t kHintsPerShape = 2;
 constexpr std::ptrdiff_t kHintingShapes = 2;  // on each side
-// per shape; with less, there is only time to open it and for its final
+// per shape; with less, there is only time to open it and for its final race
 constexpr double kLeastPassSeconds = 1;
 
 double steady_seconds() {

@@ -31,10 +31,11 @@ void require_address_space() {
   void* const space =
       ::mmap(nullptr, kClangBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED)
-    throw Error(ErrorCode::kOutOfMemory,
-                fmt::format("clang is not opened, so no CPU kernel can be compiled here: it takes "
-                            "{} MB of address space, which this process does not have",
-                            kClangBytes >> 20));
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("clang is not opened, so no CPU kernel can be compiled here: this process "
+                    "does not have the {} MB of address space that clang takes",
+                    kClangBytes >> 20));
   ::munmap(space, kClangBytes);
 }
 

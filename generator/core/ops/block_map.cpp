@@ -25,8 +25,10 @@ void check(const Problem& p) {
       refuse(fmt::format("dtype is {}; op block_map has no typed operands: must be {}",
                          dtype_name(dtype), dtype_name(defaults.dtype_q)));
   if (p.softmax_scale) refuse("scale is given; op block_map has no softmax");
-  if (has_score_stage(p) || p.sinks != ScoreTensor::kNone)
-    refuse("op block_map takes only masks; softcap, biases, score_mod and sinks change no map");
+  for (const ScoreFeature* feature : score_features())
+    if (feature->step != ScoreStep::kMask && feature->is_on(p))
+      refuse(fmt::format("{} is given; op block_map takes only masks", feature->field));
+  if (p.sinks != ScoreTensor::kNone) refuse("sinks is given; op block_map takes only masks");
   if (p.block_map == BlockMapUse::kSkips)
     refuse("block_map is skips; op block_map makes such maps: must be none or hides");
   if (!has_mask_program(p))

@@ -118,8 +118,8 @@ void refuse_files(const std::vector<Pair>& pairs) {
   for (const auto& [name, value] : pairs)
     if (value.starts_with('@'))
       refuse(
-          fmt::format("{} is {}; must be a digest: only the program attune reads files, which its "
-                      "command line names",
+          fmt::format("{} is {}; must be a digest: only the program attune reads files, if its "
+                      "command line names them",
                       name, value));
 }
 

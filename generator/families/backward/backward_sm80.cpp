@@ -285,7 +285,9 @@ class BackwardSm80 final : public KernelTemplate {
       return fmt::format("dtype is {}; this template serves fp16 and bf16",
                          dtype_name(spec.dtype_q));
     if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)
-      return "q, k, v, o and their gradients must have one dtype";
+      return fmt::format("dtype_kv is {} and dtype_o is {}; must be dtype_q, {}",
+                         dtype_name(spec.dtype_kv), dtype_name(spec.dtype_o),
+                         dtype_name(spec.dtype_q));
     for (const auto& [name, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value < 8 || value > kMaxHeadDim || value % 8 != 0)

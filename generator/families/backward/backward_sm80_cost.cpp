@@ -71,7 +71,7 @@ double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, doub
   return busiest + kOverlap * (mma + issue + shared - busiest) / 2 + waited;
 }
 
-// Returns the steps of the tile whose first row, or key, is `first`.
+// Returns the number of steps of the tile whose first row, or key, is `first`.
 int64_t steps_of(const MmaGradientKernel& kernel, const KernelSpec& spec, const Shape& shape,
                  int64_t first) {
   const int64_t step = kernel.tile.step_rows;

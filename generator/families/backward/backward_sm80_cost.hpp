@@ -22,7 +22,7 @@ struct MmaGradientKernel {
   bool makes_second() const { return makes == BackwardMakes::kDv || makes == BackwardMakes::kDkDv; }
   int shared_bytes() const { return backward_sm80_layout(tile).bytes; }
   int threads() const { return 32 * tile.warps; }
-  // Returns the registers of gradients, scores and dP.
+  // Returns the number of registers per thread for gradients, scores and dP.
   int accumulators() const;
 };
 
@@ -32,7 +32,7 @@ std::vector<MmaGradientKernel> mma_keys_kernels(const KernelSpec& spec, const Co
 // Returns the kernels for the requested gradients, in the order of a launch.
 std::vector<MmaGradientKernel> mma_gradient_kernels(const KernelSpec& spec, const Config& config);
 
-// Returns the work tiles of a kernel, one per block.
+// Returns the number of work tiles of a kernel, one per block.
 int64_t mma_gradient_tiles(const MmaGradientKernel& kernel, const Shape& shape);
 
 // Returns the clocks until the last multiprocessor ends.

@@ -110,7 +110,7 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   return clocks * waiting(kernel, spec);
 }
 
-// Returns the steps of the tile whose first row, or key, is `first`.
+// Returns the number of steps of the tile whose first row, or key, is `first`.
 int64_t steps_of(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                  int64_t first) {
   const int64_t step = kernel.tile.step_rows;

@@ -37,7 +37,7 @@ struct BackwardKernel {
 
 // True if the kernel of dK and dV also makes dQ, by tiles of keys.
 bool fuses_dq(const Config& config);
-// True if one kernel walks along a narrow band.
+// True if one kernel makes all gradients along a narrow band (knob band).
 bool walks_band(const Config& config);
 // True if one kernel makes all gradients, either way.
 bool makes_all_at_once(const Config& config);
@@ -67,10 +67,11 @@ TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& conf
 std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& config,
                                           const Shape& shape);
 
-// Returns the places of a walk along a band, over all heads.
+// Returns the number of places along the band (backward_band_layout.h), over all heads and batch
+// entries.
 int64_t backward_places(const KernelSpec& spec, const Shape& shape);
 
-// Returns the work tiles of a kernel, one per block.
+// Returns the number of work tiles of a kernel, one per block.
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);
 
 // Returns the clocks until the last multiprocessor ends.

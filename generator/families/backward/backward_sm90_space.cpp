@@ -60,8 +60,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
        "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
 
-// Returns the registers of dropout signs that wait for the elements of a step (found by trying
-// which kernels spill).
+// Returns the number of registers for dropout signs that wait for the elements of a step (found by
+// trying which kernels spill).
 int dropout_registers(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kAll) return 0;  // early loads leave room (backward_early)
   return std::max(0, kernel.tile.step_rows / 4 - 12);
@@ -156,7 +156,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                  {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
                  [=](const Config& c) { return broken_rest(spec, c); }});
   if (!walks(spec)) return all;
-  for (const Knob& knob : knobs(spec)) {  // a walk has no choices
+  for (const Knob& knob : knobs(spec)) {  // kernels with band have no other choices
     if (knob.name == "band") continue;
     const int64_t value = knob.name == "key_block_m" ? kBandTile
                           : knob.name == "fold_sums" ? 1

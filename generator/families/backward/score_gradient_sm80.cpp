@@ -61,8 +61,8 @@ BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
           false};
 }
 
-// Returns the shared memory of a block. If dz of a step is summed along lines, it lies after the
-// ring.
+// Returns the bytes of shared memory of a block. If dz of a step is summed along lines, it lies
+// after the ring.
 int shared_bytes(const KernelSpec& spec, const Config& c) {
   return backward_sm80_layout(tile_of(spec, c)).state +
          score_gradient_tile_bytes(gradient_of(spec), repeats_of(spec), knob(c, "block_m"),
@@ -225,7 +225,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
   }
 
  private:
-  // Returns the blocks of a launch. With few tiles, blocks share a tile's keys.
+  // Returns the number of blocks of a launch. With few tiles, blocks share a tile's keys.
   static unsigned blocks_of(const KernelSpec& spec, const Config& config, const Shape& shape,
                             const DeviceFacts& device) {
     const int64_t block_m = knob(config, "block_m"), block_n = knob(config, "block_n");

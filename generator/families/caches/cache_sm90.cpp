@@ -101,7 +101,8 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
        [](const Config& c) -> Broken {
          if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("charge") == 2))
            return {};
-         return "min_tiles and charge are for scheduler 3; with scheduler 2 they must be 4 and 2";
+         return fmt::format("min_tiles is {} and charge {}; with scheduler 2 they must be 4 and 2",
+                            c.at("min_tiles"), c.at("charge"));
        }},
       {"shared_rows",
        {"scheduler", "block_m"},

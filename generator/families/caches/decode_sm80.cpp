@@ -23,8 +23,8 @@ constexpr int64_t kMostRows = 64;
 constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
 constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
-// Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the walk
-// over pieces.
+// Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the place
+// in the list of pieces (DecodeWalk).
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
 // for 8-bit caches; for factors per key
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
@@ -37,8 +37,8 @@ int as_int(const Config& config, const char* knob) { return static_cast<int>(con
 
 bool has_boxes(const Config& config) { return config.at("loads") >= kBoxes; }
 
-// Returns the warps that share a ring: with TMA boxes over heads, the heads of a gang have one
-// ring.
+// Returns the number of warps that share a ring: with TMA boxes over heads, the heads of a gang
+// have one ring.
 int warps_of_ring(const Config& config) {
   return config.at("loads") == kTogether ? as_int(config, "heads") : 1;
 }
@@ -156,7 +156,7 @@ Constraint one_gang_waits() {
             const int64_t gangs = config.at("warps") / (config.at("team") * config.at("heads"));
             if (config.at("waits") == 0 || gangs == 1) return std::nullopt;
             return fmt::format(
-                "waits is 1; must be 0 for a block of {} gangs, which has several ranges", gangs);
+                "waits is 1; must be 0, because a block of {} gangs has several ranges", gangs);
           }};
 }
 
@@ -333,7 +333,7 @@ class DecodeSm80 final : public KernelTemplate {
     return device.sm_count * config.at("min_blocks") *
            (config.at("warps") / (config.at("team") * config.at("heads")));
   }
-  // Returns the groups of items; a gang takes a group together.
+  // Returns the number of groups of items; a gang takes a group together.
   static int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
     const int64_t heads = config.at("heads");
     return std::max<int64_t>(

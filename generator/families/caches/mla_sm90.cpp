@@ -84,31 +84,31 @@ class MlaSm90 final : public KernelTemplate {
     const Values packs = sm90_pack_heads(spec);
     const bool few_heads =
         !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
-    return {
-        {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
-          "2: dynamic, whole tiles; 3: equal shares of all steps"},
-         {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
-          "rows per tile; below 64, keys are the rows of products"},
-         {"pack_heads", own_bits ? Values{packs.back()} : packs,
-          "heads of a group that share the rows of a tile"},
-         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
-         {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
-        {{"shares",
-          {"scheduler", "min_tiles", "charge"},
-          [](const Config& c) -> std::optional<std::string> {
-            if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
-              return std::nullopt;
-            return "min_tiles and charge are for scheduler 3; with scheduler 2 they must be 2 and "
-                   "1";
-          }},
-         {"few_rows",
-          {"rows", "pack_heads"},
-          [spec](const Config& c) -> std::optional<std::string> {
-            if (!has_keys_first(c) ||
-                (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
-              return std::nullopt;
-            return "tiles of fewer than 64 rows hold all heads of a group";
-          }}}};
+    return {{{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
+              "2: dynamic, whole tiles; 3: equal shares of all steps"},
+             {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
+              "rows per tile; below 64, keys are the rows of products"},
+             {"pack_heads", own_bits ? Values{packs.back()} : packs,
+              "heads of a group that share the rows of a tile"},
+             {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
+             {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
+            {{"shares",
+              {"scheduler", "min_tiles", "charge"},
+              [](const Config& c) -> std::optional<std::string> {
+                if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
+                  return std::nullopt;
+                return fmt::format(
+                    "min_tiles is {}, charge {}; with scheduler 2 they must be 2 and 1",
+                    c.at("min_tiles"), c.at("charge"));
+              }},
+             {"few_rows",
+              {"rows", "pack_heads"},
+              [spec](const Config& c) -> std::optional<std::string> {
+                if (!has_keys_first(c) ||
+                    (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
+                  return std::nullopt;
+                return "tiles of fewer than 64 rows hold all heads of a group";
+              }}}};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,

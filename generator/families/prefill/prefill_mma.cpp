@@ -26,7 +26,7 @@ constexpr int kWiderFragments = 8;  // for fp32: V, 32 columns at a time
 constexpr int kRests = 36;          // for split numbers: seen in compiled kernels
 constexpr int kMaxKeysInFlight = 192;
 
-// Returns the shared memory that the driver reserves in each block, from sm_80 on.
+// Returns the bytes of shared memory that the driver reserves in each block, from sm_80 on.
 int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 1024 : 0; }
 
 int register_cap(const Arch& arch, const MmaConfig& c) {
@@ -35,14 +35,14 @@ int register_cap(const Arch& arch, const MmaConfig& c) {
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
-// Returns the n8 tiles of O; with 8 bits they come in pairs.
+// Returns the number of n8 tiles of O; with 8 bits they come in pairs.
 int output_tiles(const KernelSpec& spec) {
   return is_8_bit(spec) ? (spec.head_dim_v + 15) / 16 * 2 : spec.head_dim_v / 8;
 }
 
-// Returns the registers that are always needed: O, S and Q fragments, and a tile in flight without
-// cp.async. Addresses, row statistics and fragments in flight are added, as seen in compiled
-// kernels.
+// Returns the number of registers that a thread always needs: for O, S and Q fragments, and for a
+// tile in flight without cp.async. Adds those for addresses, row statistics and fragments in
+// flight, as seen in compiled kernels.
 int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   const int rows = c.row_tiles();
   const int output = rows * output_tiles(spec) * 4;
@@ -193,7 +193,9 @@ std::optional<std::string> mma_refusal(const KernelSpec& spec) {
       return fmt::format("{} is {}; this template serves multiples of 8 from 16 to {}", name, value,
                          most);
   if (!is_8_bit(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
-    return "q, k, v and o must have one dtype";
+    return fmt::format("dtype_kv is {} and dtype_o is {}; must be dtype_q, {}",
+                       dtype_name(spec.dtype_kv), dtype_name(spec.dtype_o),
+                       dtype_name(spec.dtype_q));
   return std::nullopt;
 }
 

@@ -128,7 +128,7 @@ class PrefillSm80Tf32 final : public PrefillMma {
     return with_room_for_scores(legal, config, is_scored(spec) || spec.head_dim_qk > 512 ? 16 : 32);
   }
 
-  // Returns the shared memory of the smallest default tile.
+  // Returns the bytes of shared memory of the smallest default tile.
   static int least_shared_bytes(const KernelSpec& spec) {
     constexpr int kMostSlices = 8;
     Config config;
@@ -145,8 +145,8 @@ class PrefillSm80Tf32 final : public PrefillMma {
     if (spec.dtype_q != Dtype::kFp32)
       return fmt::format("dtype is {}; this template serves fp32", dtype_name(spec.dtype_q));
     if (spec.fp8.accuracy == Accuracy::kAccurate)
-      return "accuracy is accurate, which is fp32 arithmetic; this template serves fast (tf32) and "
-             "split (each number as the sum of two tf32 numbers)";
+      return "accuracy is accurate (fp32 arithmetic); this template serves fast (tf32) and split "
+             "(each number as the sum of two tf32 numbers)";
     if (auto reason = mma_refusal(spec)) return reason;
     const int bytes = least_shared_bytes(spec);
     if (bytes > arch.shared_bytes_per_block)

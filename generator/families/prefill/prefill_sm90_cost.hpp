@@ -27,7 +27,7 @@ Sm90Tiles sm90_tiles(const Config& config, const Shape& shape);
 // mask program.
 bool sm90_longest_first(const KernelSpec& spec);
 
-// Returns the key blocks of the tile of query rows starting at `first_row`; 0 if it sees nothing.
+// Returns the number of key blocks that the tile of query rows from `first_row` on sees.
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
                             int64_t rows, int block_n);
 

@@ -161,7 +161,7 @@ bool flushes_to_workspace(const Config& config) {
   return config.at("flush_keys") != 0 && config.at("o_staging") == 0;
 }
 
-// Returns the tiles of keys in which V is transposed, per head.
+// Returns the number of tiles of keys in which V is transposed, per head.
 int64_t key_tiles(const Shape& shape) {
   return (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
 }

@@ -56,8 +56,8 @@ bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
          c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
 }
 
-// Returns the accumulators that fit besides addresses, row statistics and temporaries: with more,
-// ptxas spills or serialises wgmma.
+// Returns the number of accumulators that fit besides addresses, row statistics and temporaries:
+// with more, ptxas spills or serialises wgmma.
 int accumulator_limit(const PrefillSm90Registers& registers) {
   const int available = registers.moved ? registers.consumer : registers.launch;
   return available - (available > 200 ? 28 : 32);

@@ -48,7 +48,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators);
 
-// Returns the dynamic shared memory of a block.
+// Returns the bytes of dynamic shared memory of a block.
 int sm90_shared_bytes(const KernelSpec& spec, const Config& config);
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config);

@@ -18,7 +18,8 @@ void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs);
 Constraint sm90_parts_rule();
 // Returns configs in the order of these knobs; most are not legal for most specs.
 std::vector<Config> sm90_wide_configs(const KernelSpec& spec, const std::vector<Knob>& knobs);
-// Returns the columns of Q and K in one group of products: those of a part, or all.
+// Returns the number of columns of Q and K in one group of products: a part's, or all if k_parts is
+// 1.
 int sm90_part_columns(const KernelSpec& spec, const Config& config);
 
 }  // namespace attune

@@ -22,7 +22,7 @@ inline bool has_wide_heads(const KernelSpec& spec) {
   return has_wide_v(spec) || spec.head_dim_qk > kWidestWholeV;
 }
 
-// Returns 1 if the config has no such knob.
+// Returns the number of slices of V, the knob v_slices; 1 if the config has no such knob.
 int v_slices(const Config& config);
 // Returns the spec of one slice, for which a kernel is compiled.
 KernelSpec slice_of(const KernelSpec& spec, const Config& config);

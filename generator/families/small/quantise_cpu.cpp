@@ -20,7 +20,8 @@ bool may_keep(const KernelSpec& spec) {
   return bytes > 0 && bytes <= kMaxKeptBytes;
 }
 
-// Returns whole cache lines, so that threads share no line.
+// Returns the number of floats of scratch per thread, in whole cache lines, so that threads share
+// no line.
 int64_t scratch_floats(const KernelSpec& spec, const Config& config) {
   const int64_t rows = config.at("keep") != 0 ? spec.fp8.scale_block_q : 1;
   return (rows * spec.head_dim_qk + 31) / 32 * 32;

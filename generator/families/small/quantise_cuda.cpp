@@ -23,7 +23,7 @@ constexpr int64_t kMaxFusedValues = 65536;  // in a block of threads
 
 bool transposed(const KernelSpec& spec) { return spec.fp8.v_layout == VLayout::kTransposed; }
 
-// Returns the values that a thread holds: kSteps * kVector of the kernel.
+// Returns the number of values that a thread holds: kSteps * kVector of the kernel.
 int64_t values_per_thread(const KernelSpec& spec, const Config& config) {
   const int64_t group = transposed(spec) ? 4 : 1;
   const int64_t slots = config.at("rows") / group * (spec.head_dim_qk / config.at("vector"));

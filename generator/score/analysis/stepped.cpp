@@ -75,7 +75,8 @@ class Stepper {
     return std::nullopt;
   }
 
-  // Returns the operand of a monotonic int function (abs, min, ..) of a position, or -1.
+  // If the node is a monotonic int function (abs, min, ..) of a position, returns which operand has
+  // the position, counted from 0. Returns -1 for other nodes.
   int ordered_operand(int number, int depth = 0) {
     const Nodes nodes{[&](int i) -> const Node& { return node(i); },
                       [&](int i) { return depends(i); }};

@@ -19,9 +19,9 @@ bool hides(const SpecFields& spec) { return spec.block_map == BlockMapUse::kHide
 void check(const Problem& p) {
   if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p))
     throw Error(ErrorCode::kInvalidArgument,
-                "block_map is skips, but there is nothing to skip; the problem must have "
-                "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk; use "
-                "block_map=hides for a map that is itself a mask");
+                "block_map is skips, but there is nothing to skip; must be hides if the map is "
+                "itself the mask, else the problem must have mask_mod, mask_tensor, key_lengths, "
+                "documents, prefix or chunk");
   if (p.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
     throw Error(
         ErrorCode::kUnsupported,

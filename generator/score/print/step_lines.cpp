@@ -7,8 +7,8 @@
 
 namespace attune::score {
 
-// Returns the first line that has 16-bit elements and differs per row, or -1. Kernels copy its rows
-// to shared memory for a whole step.
+// Returns the index in lines_ of the first line that has 16-bit elements and differs per row, or
+// -1. Kernels copy its rows to shared memory for a whole step.
 int StepPrinter::staged_line() const {
   for (size_t i = 0; stages_ && i < lines_.size(); ++i) {
     const CaptureType type =

@@ -120,8 +120,8 @@ void StepPrinter::find_tanhs() {
   tanhs_.erase(std::remove_if(tanhs_.begin(), tanhs_.end(), is_read_alone), tanhs_.end());
 }
 
-// Returns the tanh that equals the result, except for hidden scores, or -1. The near form is then
-// monotonic in the score (see OddTanh::low).
+// Returns the index in tanhs_ of the tanh that equals the result, except for hidden scores, or -1.
+// With such a tanh the near form is monotonic in the score (see OddTanh::low).
 int StepPrinter::rising_tanh() const {
   const auto is_hidden = [&](int i) {
     return node(i).operation == Operation::kConstant && node(i).float_value() == -INFINITY;

@@ -10,7 +10,7 @@ static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
 static PyObject* make_guard;           /* or None */
-static PyObject* is_grad_enabled;      /* from PyTorch, as the next three */
+static PyObject* is_grad_enabled;      /* a function of PyTorch, like the next three */
 static PyObject* count_dispatch_modes; /* modes that observe calls */
 static PyObject* is_tracing;           /* torch.jit.trace, which observes calls too */
 static PyObject* is_autocast_on;

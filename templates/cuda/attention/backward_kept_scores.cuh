@@ -26,7 +26,7 @@ class KeptScores : public KeysConsumer<true, true> {
     return __shfl_sync(~0u, reread_thread_index() / kWarpgroupThreads, 0) - 1;
   }
 
-  // Rounds P of part `kPart` of the rows, which has kCount words.
+  // Rounds the kCount words of P in part `kPart` of the rows.
   template <int kPart, int kCount>
   __device__ __forceinline__ static void round(const Scores& s, unsigned (&p)[kCount]) {
 #pragma unroll

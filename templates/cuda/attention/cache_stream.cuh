@@ -255,8 +255,8 @@ class CacheStream {
       walk_.start = __shfl_sync(~0u, before + cost, 31);
     }
   }
-  // Returns the steps of `unit`, which is the current unit of the walk or the next. Requests
-  // without rows have no units.
+  // Returns the steps of `unit`: the unit of the call before, or the next. Requests without rows
+  // have no units.
   __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
     DecodeRequest request = requests_[request_];
     if (unit != unit_) {

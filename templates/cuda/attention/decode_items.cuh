@@ -50,7 +50,7 @@ __device__ __forceinline__ int own_cost(const CacheRequests& requests, const Dec
 constexpr int kEvenSlack =
     decode_even_slack(kTeams * kMinBlocks * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
 
-// Finds the range of this gang. Returns a walk that begins there. All lanes of a warp call it.
+// Finds the range of this gang, and returns its first place. All lanes of a warp call it.
 __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
                                                  DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;

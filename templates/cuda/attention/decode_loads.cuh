@@ -246,8 +246,8 @@ class DecodeLoads {
   }
   __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
     const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
-    // If lists change while they are read, the walk may compute a head that does not exist. TMA
-    // boxes check bounds, bulk prefetches do not.
+    // If lists change while they are read, head_ may be a head that does not exist. TMA boxes check
+    // bounds, bulk prefetches do not.
     const bool is_head =
         static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
     if (key >= length_ || !is_head) return;

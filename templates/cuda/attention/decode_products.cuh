@@ -75,7 +75,7 @@ class DecodeProducts {
     factors_ = factors;                                             // where kKeyFactors
   }                                                                 // where kKeyFactors
 
-  // Adds tile `tile` of the request, which is in `slot`.
+  // Adds tile `tile` of the request. Slot `slot` holds it.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
     if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);

@@ -234,7 +234,7 @@ class Fp8Consumer {
     return max(first_block, block / kFlushInterval * kFlushInterval);
   }
 
-  // Flushes O, which has the steps before this one. The row sums already include the
+  // Flushes O, the sum over the steps before this one. The row sums already include the
   // probabilities of these steps.
   __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
     if (kOStaging && flushed_.empty())

@@ -103,7 +103,7 @@ class WgmmaProducts {
   using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
   using VWalk = SlotWalk<(kKvRing > 0 ? 1 : kLayout.v_slots), kLayout.v_slot_bytes>;
 
-  // With one ring, one walk goes through the slots of both K and V.
+  // With one ring, k_ goes through the slots of both K and V.
   __device__ __forceinline__ auto& v() {
     if constexpr (kKvRing > 0) {
       return k_;

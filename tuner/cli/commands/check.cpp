@@ -106,9 +106,11 @@ int fuzz(const Options& options) {
                             "too, or leave {0} out: --fuzz alone draws random problems",
                             given));
   if (options.workload.dropout != 0 || options.workload.deterministic)
-    throw Error(ErrorCode::kInvalidArgument,
-                "--dropout or --deterministic is given with --fuzz; leave both out: --fuzz with "
-                "--training draws them at random");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} is given with --fuzz; must be left out: --fuzz with --training draws "
+                    "dropout and deterministic at random",
+                    options.workload.dropout != 0 ? "--dropout" : "--deterministic"));
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
   if (has_problems(options.workload))

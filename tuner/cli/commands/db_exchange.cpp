@@ -73,7 +73,7 @@ std::string device_digest(const Store& store, const std::string& prefix) {
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format(
-          "--device is \"{}\"; no device with winners in this store has an identity that begins so",
+          "--device is \"{}\"; must be the beginning of the identity of a device with winners here",
           prefix));
 }
 

@@ -24,7 +24,7 @@ struct Row {
   StoredTrial stored;
   bool in_final = false;
   bool is_winner = false;
-  int round = 0;  // round of exploring, from 1 in order of time; 0 for the final and for failures
+  int round = 0;  // round of exploring, from 1 in order of time; 0 for the final race and failures
 };
 
 // The trials of one device under one measuring policy.
@@ -62,7 +62,7 @@ void place_rows(Group* group) {
       row.round = rounds.at(row.stored.trial.created);
 }
 
-// Sorts the final first, then the rounds of exploring from last to first, then failures.
+// Sorts the final race first, then the rounds of exploring from last to first, then failures.
 void sort_rows(std::vector<Row>* rows) {
   const auto rank = [](const Row& row) {
     const bool failed = row.stored.trial.status != TrialStatus::kOk;

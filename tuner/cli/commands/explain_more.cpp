@@ -101,7 +101,7 @@ std::string template_change(const WinnerRecord& winner) {
     case TemplateState::kSame:
       return "";
     case TemplateState::kReworded:
-      return fmt::format("the text of template {} is another since", name);
+      return fmt::format("the text of template {} has changed since, but not its results", name);
     case TemplateState::kChanged:
       return fmt::format("template {} has changed since", name);
     default:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output of `attune explain` beyond the plan: share of the roofline, occupancy, and the
-// runner-up of the winner's final. For an untuned problem, also the nearest tuned key and how it
-// differs.
+// runner-up of the winner's final race. For an untuned problem, also the nearest tuned key and how
+// it differs.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints repeated finals; see repeat_final.hpp.
+// Prints repeated final races; see repeat_final.hpp.
 #include "tuner/cli/commands/repeat_final.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::string repeats_text(const std::vector<WinnerCheck>& checks) {
     table.add({short_text(check.problem), std::to_string(check.runs), std::to_string(check.flips),
                fmt::format("{:.1f} %", 100 * check.mean_regret),
                fmt::format("{:.1f} %", 100 * check.worst_regret), check.note});
-  return "finals repeated in fresh processes\n" + table.text();
+  return "final races repeated in fresh processes\n" + table.text();
 }
 
 }  // namespace attune::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of `attune tune --verify N`, as JSON and text: finals repeated in fresh processes
+// The output of `attune tune --verify N`, as JSON and text: final races repeated in fresh processes
 // (verify_winners in tune_loop.hpp).
 #pragma once
 

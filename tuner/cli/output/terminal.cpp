@@ -27,7 +27,7 @@ size_t control_length(std::string_view text, size_t at) {
   return next >= 0x80 && next < 0xA0 ? 2 : 0;
 }
 
-// Returns the bytes of the longest prefix of `text` that takes at most `columns`.
+// Returns the length in bytes of the longest prefix of `text` that takes at most `columns`.
 size_t bytes_of_columns(std::string_view text, size_t columns) {
   size_t bytes = 0;
   for (size_t taken = 0; bytes < text.size(); ++bytes)
@@ -48,8 +48,8 @@ size_t hanging_indent(std::string_view line, size_t width) {
   return std::min(indent, width / 2);
 }
 
-// Returns the bytes of the first piece of `text`, at most `columns` wide. It ends at the last
-// space, or after the last comma, that fits; without either, it takes all columns.
+// Returns the length in bytes of the first piece of `text`, at most `columns` wide. It ends at the
+// last space, or after the last comma, that fits; without either, it takes all columns.
 size_t piece_length(std::string_view text, size_t columns) {
   const size_t limit = bytes_of_columns(text, columns);
   if (limit == text.size()) return limit;

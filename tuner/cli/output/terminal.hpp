@@ -9,10 +9,10 @@
 
 namespace attune::cli {
 
-// Returns the columns of the terminal behind the file descriptor; 0 if it is not a terminal.
+// Returns the number of columns of the file descriptor's terminal; 0 if it is not a terminal.
 size_t terminal_width(int fd);
 
-// Returns the columns that a line takes: its UTF-8 characters.
+// Returns the number of columns that a line takes: one per UTF-8 character.
 size_t columns_of(std::string_view line);
 
 // Writes control characters, except line ends, as \x1b: stored text may hold commands to a

@@ -186,7 +186,7 @@ class Reader {
     group["n"] = group["n"].get<int>() + 1;
   }
 
-  // Adds the fastest other trial of the winner's final.
+  // Adds the fastest other trial of the winner's final race.
   void add_runner_up(size_t place, Json* row) const {
     const WinnerRecord& winner = winners_[place];
     const auto trials = by_key_.find(row->at("key").get<size_t>());

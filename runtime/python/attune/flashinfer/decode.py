@@ -62,7 +62,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         request, of which the last sees all keys; None: run()'s argument is used."""
         arguments.hints(flags=(("non_blocking", non_blocking),))
         arguments.rotary(rope_scale, rope_theta)
-        if arguments.count("window_right", window_right, -1) != 0:
+        if arguments.whole("window_right", window_right) != 0:
             raise ValueError(f"window_right is {window_right}; must be 0: a token sees no key after its own")
         steps = None if q_len_per_req is None else arguments.count("q_len_per_req", q_len_per_req)
         both = arguments.dtype_of("data_type", data_type)
