@@ -211,7 +211,7 @@ TEST_F(PackedBundleTest, AWrongIndexOnlyMakesItsImageUnavailable) {
   EXPECT_THAT(refusal(with(bytes, "packed", "99999")), HasSubstr("does not lie inside"));
   std::string plain = bytes;
   plain[8] = 1;
-  EXPECT_THAT(refusal(resealed(plain)), HasSubstr("which its version does not know"));
+  EXPECT_THAT(refusal(resealed(plain)), HasSubstr("their version must be 2"));
   for (size_t at = parse_bundle(*bundle_in_memory(bytes), "test").front().offset; at < bytes.size();
        ++at) {
     std::string changed = bytes;
