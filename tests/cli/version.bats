@@ -12,6 +12,7 @@ load contract
 @test "version --json has one digest for each template" {
   attune version --json
   expect 0
-  json 'o["schema"] == "attune.version/1" and all(len(t["digest"]) == 32 for t in o["templates"])'
+  json 'o["schema"] == "attune.version/1" and all(len(t["digest"].split(".")[1]) == 32 for t in o["templates"])'
+  json 'all(t["digest"].startswith("r") and int(t["digest"][1:].split(".")[0]) >= 1 for t in o["templates"])'
   json 'len({t["name"] for t in o["templates"]}) == len(o["templates"]) > 2'
 }

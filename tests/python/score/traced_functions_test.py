@@ -66,7 +66,7 @@ class MeaningTest(TracedTest):
             self.same(lambda s, b, h, i, j: s * (2.0 if number in {8, 9} else 1.0))
         for message, mask in (("a set, or the key of a dict, needs a value now", lambda b, h, i, j:
                                (i >= j)
-                               if h in {0} else (i <= j)), ("with none of its 4 indices is not a value",
+                               if h in {0} else (i <= j)), ("with none of its 4 indices is not a single element",
                                                             lambda b, h, i, j: i >= {PLACES[1]: 1}.get(PLACES[1], 2))):
             with self.assertRaisesRegex(TypeError, message):
                 attend(Q, K, V, mask_mod=mask)
