@@ -5,7 +5,7 @@ clock.
 
 Usage: sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N] [--faster F] [--hostile]
 
-The same arguments give the same rows. --trials is per key. Half of the keys have an outdated template text. --hostile
+Equal arguments give equal rows. --trials is per key. Half of the keys have an outdated template text. --hostile
 puts markup into every text.
 """
 import argparse
