@@ -69,6 +69,18 @@ void read_gradients(const attune_gradient_operands* given, Operands* operands) {
   operands->dlse_head_stride = c.dlse_head_stride;
 }
 
+// Returns contiguous operands without addresses for a problem of an op with `feature`. Refuses
+// problems of other ops.
+Operands contiguous_of(const attune_problem* problem, bool OpDescription::*feature,
+                       const char* op) {
+  const Problem p = problem_of(problem);
+  validate(p);
+  if (!(describe(p.op).*feature))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("problem->op is {}; must be {}", op_name(p.op), op));
+  return contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+
 // Converts the caller's operands. It is inlined, so that a run copies no operand twice.
 inline Operands from_c(const attune_operands& c) {
   Operands operands;
@@ -125,12 +137,7 @@ attune_status attune_gradients_contiguous_sized(const attune_problem* problem, v
                                                 attune_gradient_operands* gradients, size_t size) {
   return guarded([&] {
     clear_struct(gradients, "gradients", size, kGradientsSize, "attune_gradients_contiguous");
-    const Problem p = problem_of(problem);
-    validate(p);
-    if (!describe(p.op).has_gradients)
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("problem->op is {}; must be attention_backward", op_name(p.op)));
-    Operands made = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
+    Operands made = contiguous_of(problem, &OpDescription::has_gradients, "attention_backward");
     made.dout.data = dout;
     made.dq.data = dq;
     made.dk.data = dk;
@@ -145,12 +152,7 @@ attune_status attune_append_contiguous_sized(const attune_problem* problem, void
   return guarded([&] {
     clear_struct(append, "append", size, sizeof(attune_append_operands),
                  "attune_append_contiguous");
-    const Problem p = problem_of(problem);
-    validate(p);
-    if (!describe(p.op).appends)
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("problem->op is {}; must be append_kv", op_name(p.op)));
-    Operands made = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
+    Operands made = contiguous_of(problem, &OpDescription::appends, "append_kv");
     made.k_new.data = k;
     made.v_new.data = v;
     made.cos.data = cos;

@@ -12,6 +12,15 @@
 
 namespace attune::c_api {
 
+inline constexpr const char* kDtypeNames =
+    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 or ATTUNE_INT8";
+inline constexpr const char* kScoreTensorNames =
+    "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 or "
+    "ATTUNE_SCORE_TENSOR_FP16";
+inline constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
+inline constexpr int32_t kAllAxes =
+    ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
+
 // The name of a field, its member of attune_problem, and a function that finds its value in a
 // Problem.
 #define ATTUNE_FIELD(name, member) #name, &attune_problem::name, ATTUNE_IN_PROBLEM(member)
@@ -53,7 +62,11 @@ struct DtypeField {
   At at;
   Dtype (*otherwise)(const Problem&);
 
-  void read(const attune_problem& c, Problem* p) const;
+  void read(const attune_problem& c, Problem* p) const {
+    at(*p) = c.*in_c == ATTUNE_DTYPE_DEFAULT
+                 ? otherwise(*p)
+                 : checked<Dtype>(name, c.*in_c, ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
+  }
   void write(const Problem& p, attune_problem* c) const { c->*in_c = static_cast<int32_t>(at(p)); }
 };
 
@@ -86,22 +99,6 @@ struct ProgramField {
   void read(const attune_problem& c, Problem* p) const { at(*p) = digest_of(c.*in_c); }
   void write(const Problem& p, attune_problem* c) const { c->*in_c = c_program(at(p), kind, name); }
 };
-
-inline constexpr const char* kDtypeNames =
-    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 or ATTUNE_INT8";
-inline constexpr const char* kScoreTensorNames =
-    "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 or "
-    "ATTUNE_SCORE_TENSOR_FP16";
-inline constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
-inline constexpr int32_t kAllAxes =
-    ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
-
-template <class At>
-void DtypeField<At>::read(const attune_problem& c, Problem* p) const {
-  at(*p) = c.*in_c == ATTUNE_DTYPE_DEFAULT
-               ? otherwise(*p)
-               : checked<Dtype>(name, c.*in_c, ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
-}
 
 // Rows of one kind.
 template <class C, class At>

@@ -160,12 +160,12 @@ CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) cons
 // Returns the winner's image as it was timed, if it was compiled from another text of the same
 // revision of the template; otherwise none.
 CachedKernel ImageSource::as_timed(const Choice& choice, ImageKey key) const {
+  if (!choice.winner) return {};  // the digest takes longer than a look-up
   const std::string& now = template_digest(*choice.family.kernel_template);
-  if (!choice.winner || choice.winner->toolchain.template_digest == now ||
-      !same_revision(now, choice.winner->toolchain.template_digest))
-    return {};
+  const std::string& timed = choice.winner->toolchain.template_digest;
+  if (timed == now || !same_revision(now, timed)) return {};
   key.source_digest.clear();
-  key.toolchain.template_digest = choice.winner->toolchain.template_digest;
+  key.toolchain.template_digest = timed;
   return stored(choice, key);
 }
 
