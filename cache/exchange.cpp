@@ -41,7 +41,7 @@ bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners)
 }
 
 bool names(const SpecFields& spec, const ProgramDigest& program) {
-  return spec.score_mod == program || spec.mask_mod == program;
+  return spec.scores.score_mod == program || spec.scores.mask_mod == program;
 }
 
 // True if the problem of a row names the program.

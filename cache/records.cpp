@@ -43,7 +43,7 @@ const char* effort_name(Effort effort) {
 
 std::vector<StoredProgram> programs_of(const SpecFields& spec) {
   std::vector<StoredProgram> programs;
-  for (const ProgramDigest& digest : {spec.score_mod, spec.mask_mod})
+  for (const ProgramDigest& digest : {spec.scores.score_mod, spec.scores.mask_mod})
     if (const UserProgram* known = digest ? find_user_program(digest) : nullptr)
       programs.push_back({digest, known->program.kind(), known->source});
   return programs;

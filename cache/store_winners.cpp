@@ -127,7 +127,7 @@ std::vector<WinnerRecord> read_winners_with_programs(Database& database, Stateme
     return digest && find_user_program(digest) == nullptr;
   };
   if (std::any_of(winners.begin(), winners.end(), [&](const WinnerRecord& winner) {
-        return is_missing(winner.spec.score_mod) || is_missing(winner.spec.mask_mod);
+        return is_missing(winner.spec.scores.score_mod) || is_missing(winner.spec.scores.mask_mod);
       }))
     read_all_programs(database);
   return winners;

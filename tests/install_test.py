@@ -57,7 +57,7 @@ def main():
     names = {pathlib.Path(path).name for path in wanted}
     if not {"attune", "libattune.so"} <= names:
         sys.exit(f"the install scripts name only {sorted(names)}")
-    # libattune.so.0 is a link that is made with libattune.so.
+    # libattune.so.2 is a link that is made with libattune.so.
     missing = sorted(path for path in wanted if not {path, re.sub(r"\.so\.\d+$", ".so", path)} & built)
     if missing:
         sys.exit("examples/quickstart.sh does not build what `cmake --install` wants:\n" + "\n".join(missing))

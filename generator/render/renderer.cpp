@@ -89,7 +89,8 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
          {"int", "kScaleBlockQ", std::to_string(spec.fp8.scale_block_q)},
          {"int", "kScaleBlockKv", std::to_string(spec.fp8.scale_block_kv)},
          {"Rotation", "kRotation",
-          spec.fp8.rotation == Rotation::kHadamard ? "Rotation::kHadamard" : "Rotation::kNone"}});
+          spec.quantise.rotation == Rotation::kHadamard ? "Rotation::kHadamard"
+                                                        : "Rotation::kNone"}});
   return constants;
 }
 
@@ -120,56 +121,60 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template, con
 
 std::vector<Constant> gradient_constants(const KernelSpec& spec) {
   if (!describe(spec.op).has_gradients) return {};
-  const bool of_scores = spec.score_gradient != ScoreGradient::kNone;
+  const bool of_scores = spec.backward.score_gradient != ScoreGradient::kNone;
   const auto asked = [&](const char* name, Gradients one) {
-    return Constant{"bool", name, !of_scores && asks(spec.gradients, one) ? "true" : "false"};
+    return Constant{"bool", name,
+                    !of_scores && asks(spec.backward.gradients, one) ? "true" : "false"};
   };
   std::vector<Constant> constants{{"bool", "kGradients", "true"},
                                   {"bool", "kGradientArgs", "true"},
                                   asked("kGradientQ", Gradients::kQ),
                                   asked("kGradientK", Gradients::kK),
                                   asked("kGradientV", Gradients::kV)};
-  if (spec.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
-  if (spec.score_mod) constants.push_back({"bool", "kUserScores", "true"});
+  if (spec.backward.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
+  if (spec.scores.score_mod) constants.push_back({"bool", "kUserScores", "true"});
   if (score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
   if (of_scores) {
-    constants.push_back({"int", "kScoreGradient",
-                         std::to_string(static_cast<int>(layout_of(spec.score_gradient)))});
-    constants.push_back({"int", "kRepeats", std::to_string(static_cast<int>(spec.repeats))});
+    constants.push_back(
+        {"int", "kScoreGradient",
+         std::to_string(static_cast<int>(layout_of(spec.backward.score_gradient)))});
+    constants.push_back(
+        {"int", "kRepeats", std::to_string(static_cast<int>(spec.backward.repeats))});
   }
   return constants;
 }
 
 std::vector<Constant> cache_constants(const KernelSpec& spec) {
   if (!describe(spec.op).has_cache) return {};
-  const bool has_pages = spec.page_size > 0;
+  const bool has_pages = spec.cache.page_size > 0;
   std::vector<Constant> constants{
       {"bool", "kCacheArgs", "true"},
       {"bool", "kHasPages", has_pages ? "true" : "false"},
-      {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
-      {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
-      {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
-  if (spec.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+      {"int", "kPageRows", std::to_string(has_pages ? spec.cache.page_size : 1)},
+      {"bool", "kHasBegins", spec.cache.packed_q ? "true" : "false"},
+      {"bool", "kHasKeyBegins", spec.cache.packed_kv ? "true" : "false"}};
+  if (spec.cache.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
   if (is_scored(spec) && score::reads_lengths(score_program(spec)))
     constants.push_back({"bool", "kRequestLengths", "true"});
   if (!is_8_bit(spec.dtype_kv)) return constants;
   if (spec.dtype_kv == Dtype::kInt8) constants.push_back({"bool", "kInt8Cache", "true"});
-  const bool by_key = spec.kv_factors != KvFactors::kHeads;
+  const bool by_key = spec.cache.kv_factors != KvFactors::kHeads;
   constants.push_back({"bool", by_key ? "kKeyFactors" : "kHeadFactors", "true"});
-  if (spec.kv_factors == KvFactors::kMade) constants.push_back({"bool", "kMakesFactors", "true"});
+  if (spec.cache.kv_factors == KvFactors::kMade)
+    constants.push_back({"bool", "kMakesFactors", "true"});
   return constants;
 }
 
 std::vector<Constant> append_constants(const KernelSpec& spec) {
   if (!describe(spec.op).appends) return {};
-  const Dtype table = spec.rotary == ScoreTensor::kBf16   ? Dtype::kBf16
-                      : spec.rotary == ScoreTensor::kFp16 ? Dtype::kFp16
-                                                          : Dtype::kFp32;
+  const Dtype table = spec.append.rotary == ScoreTensor::kBf16   ? Dtype::kBf16
+                      : spec.append.rotary == ScoreTensor::kFp16 ? Dtype::kFp16
+                                                                 : Dtype::kFp32;
   return {{"bool", "kAppendArgs", "true"},
           {"Dtype", "kDtypeTable", dtype_value(table)},
           {"int", "kTurned", std::to_string(turned_columns(spec, spec.head_dim_qk))},
-          {"bool", "kInterleaved", spec.rotary_interleaved ? "true" : "false"},
-          {"bool", "kTurnsQ", spec.rotary_q ? "true" : "false"}};
+          {"bool", "kInterleaved", spec.append.rotary_interleaved ? "true" : "false"},
+          {"bool", "kTurnsQ", spec.append.rotary_q ? "true" : "false"}};
 }
 
 GeneratedPart in_namespace(const char* path, const std::string& text) {
@@ -225,10 +230,10 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   if (spec.dropout > 0) constants.push_back({"bool", "kDropout", "true"});
   for (Constant& constant : cache_constants(spec)) constants.push_back(std::move(constant));
   for (Constant& constant : append_constants(spec)) constants.push_back(std::move(constant));
-  if (spec.sinks != ScoreTensor::kNone) {
+  if (spec.scores.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(
-        {"int", "kSinksType", std::to_string(static_cast<int>(capture_type(spec.sinks)))});
+        {"int", "kSinksType", std::to_string(static_cast<int>(capture_type(spec.scores.sinks)))});
   }
   for (const auto& [knob, value] : config.knobs())
     constants.push_back({"int", constant_name(knob), std::to_string(value)});

@@ -74,7 +74,7 @@ CaptureView map_view(const attune_block_map& given) {
 
 void check_map(const attune_block_map* given, const Problem& p,
                const attune_score_operands* scores) {
-  if (p.block_map == BlockMapUse::kNone) {
+  if (p.scores.block_map == BlockMapUse::kNone) {
     if (given == nullptr) return;
     refuse(
         "operands->block_map is given, but the problem's block_map is none; must be NULL unless "
@@ -84,7 +84,7 @@ void check_map(const attune_block_map* given, const Problem& p,
     refuse(
         fmt::format("operands->block_map is null; must be a map, because the problem has "
                     "block_map={}",
-                    block_map_use_name(p.block_map)));
+                    block_map_use_name(p.scores.block_map)));
   const attune_block_map map = read_map(given, "operands->block_map");
   check_one_or_all("operands->block_map", "batch", map.batch, p.batch);
   check_one_or_all("operands->block_map", "num_heads", map.num_heads, p.num_heads_q);

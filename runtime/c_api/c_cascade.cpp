@@ -50,9 +50,9 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
     refuse(fmt::format("{} {}", level_name(level), what));
   };
   const OpDescription& op = describe(p.op);
-  if (!op.has_cache || op.appends || !p.packed_q)
+  if (!op.has_cache || op.appends || !p.cache.packed_q)
     wrong(fmt::format("is of op {} with packed_q {}; must be attention_kvcache with packed_q 1",
-                      op.name, p.packed_q ? 1 : 0));
+                      op.name, p.cache.packed_q ? 1 : 0));
   if (p.dtype_q != last.dtype_q || p.num_heads_q != last.num_heads_q ||
       p.head_dim_qk != last.head_dim_qk || p.head_dim_v != last.head_dim_v)
     wrong(
@@ -60,9 +60,9 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
                     "like the last level",
                     dtype_name(p.dtype_q), p.num_heads_q, p.head_dim_qk, p.head_dim_v,
                     dtype_name(last.dtype_q), last.num_heads_q, last.head_dim_qk, last.head_dim_v));
-  if (p.scale() != last.scale() || p.softcap != last.softcap)
+  if (p.scale() != last.scale() || p.scores.softcap != last.scores.softcap)
     wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, like the last level",
-                      p.scale(), p.softcap, last.scale(), last.softcap));
+                      p.scale(), p.scores.softcap, last.scale(), last.scores.softcap));
   if (p.window_left >= 0 || p.window_right >= 0)
     wrong(fmt::format("has window_left {} and window_right {}; both must be -1", p.window_left,
                       p.window_right));
@@ -70,11 +70,11 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
     if (feature->is_on(p) && feature->field != "softcap")
       wrong(fmt::format("has {}; must have only softcap, or in the last level sinks",
                         feature->field));
-  if (!is_last && (p.mask != Mask::kNone || p.sinks != ScoreTensor::kNone))
+  if (!is_last && (p.mask != Mask::kNone || p.scores.sinks != ScoreTensor::kNone))
     wrong(
         fmt::format("has mask {} and sinks {}; must be none and none: only the last level may "
                     "have them",
-                    mask_name(p.mask), score_tensor_name(p.sinks)));
+                    mask_name(p.mask), score_tensor_name(p.scores.sinks)));
 }
 
 }  // namespace

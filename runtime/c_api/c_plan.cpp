@@ -189,8 +189,8 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
       append = append_of(operands);
       given.append = &append;
     }
-    if (!known.scores.reads_operands() && map == nullptr && asked.block_map == BlockMapUse::kNone)
-        [[likely]]
+    if (!known.scores.reads_operands() && map == nullptr &&
+        asked.scores.block_map == BlockMapUse::kNone) [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);
     constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(void*);
     const attune_score_operands* const of_call =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of attune_problem, a row each: where a field is in Problem, and what C may write into
-// it. c_problem.cpp walks the rows in both directions. Only c_problem.cpp includes this file.
+// The fields of attune_problem, a row each: where a field is in both structs, and what C may write
+// into it. c_problem.cpp walks the rows in both directions. Only c_problem.cpp includes this file.
 #pragma once
 
 #include <algorithm>
@@ -21,53 +21,54 @@ inline constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K |
 inline constexpr int32_t kAllAxes =
     ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
 
-// The name of a field, its member of attune_problem, and a function that finds its value in a
+// The name of a field in attune_problem, and functions that find its value in attune_problem and in
 // Problem.
-#define ATTUNE_FIELD(name, member) #name, &attune_problem::name, ATTUNE_IN_PROBLEM(member)
-#define ATTUNE_IN_PROBLEM(member) \
+#define ATTUNE_FIELD(c_member, member) #c_member, ATTUNE_AT(c_member), ATTUNE_AT(member)
+#define ATTUNE_SAME(member) ATTUNE_FIELD(member, member)
+#define ATTUNE_AT(member) \
   [](auto& p) -> auto& { return p.member; }
 
 // A field whose value is the same on both sides.
-template <class C, class At>
+template <class InC, class At>
 struct PlainField {
   const char* name;
-  C attune_problem::*in_c;
+  InC in_c;
   At at;
 
-  void read(const attune_problem& c, Problem* p) const { at(*p) = c.*in_c; }
-  void write(const Problem& p, attune_problem* c) const { c->*in_c = at(p); }
+  void read(const attune_problem& c, Problem* p) const { at(*p) = in_c(c); }
+  void write(const Problem& p, attune_problem* c) const { in_c(*c) = at(p); }
 };
 
 // An enumerator or a sum of bits, from 0 to `last`. `accepted` names the values in the message.
-template <class At>
+template <class InC, class At>
 struct ChoiceField {
   const char* name;
-  int32_t attune_problem::*in_c;
+  InC in_c;
   At at;
   int32_t last;
   const char* accepted;
 
   void read(const attune_problem& c, Problem* p) const {
     using Value = std::remove_reference_t<decltype(at(*p))>;
-    at(*p) = checked<Value>(name, c.*in_c, 0, last, accepted);
+    at(*p) = checked<Value>(name, in_c(c), 0, last, accepted);
   }
-  void write(const Problem& p, attune_problem* c) const { c->*in_c = static_cast<int32_t>(at(p)); }
+  void write(const Problem& p, attune_problem* c) const { in_c(*c) = static_cast<int32_t>(at(p)); }
 };
 
 // A type that follows another one for ATTUNE_DTYPE_DEFAULT.
-template <class At>
+template <class InC, class At>
 struct DtypeField {
   const char* name;
-  int32_t attune_problem::*in_c;
+  InC in_c;
   At at;
   Dtype (*otherwise)(const Problem&);
 
   void read(const attune_problem& c, Problem* p) const {
-    at(*p) = c.*in_c == ATTUNE_DTYPE_DEFAULT
+    at(*p) = in_c(c) == ATTUNE_DTYPE_DEFAULT
                  ? otherwise(*p)
-                 : checked<Dtype>(name, c.*in_c, ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
+                 : checked<Dtype>(name, in_c(c), ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
   }
-  void write(const Problem& p, attune_problem* c) const { c->*in_c = static_cast<int32_t>(at(p)); }
+  void write(const Problem& p, attune_problem* c) const { in_c(*c) = static_cast<int32_t>(at(p)); }
 };
 
 // A field with functions of its own.
@@ -78,44 +79,44 @@ struct OtherField {
 };
 
 // A side of the window: every negative number means the same.
-template <class At>
+template <class InC, class At>
 struct SideField {
   const char* name;
-  int64_t attune_problem::*in_c;
+  InC in_c;
   At at;
 
-  void read(const attune_problem& c, Problem* p) const { at(*p) = std::max<int64_t>(c.*in_c, -1); }
-  void write(const Problem& p, attune_problem* c) const { c->*in_c = at(p); }
+  void read(const attune_problem& c, Problem* p) const { at(*p) = std::max<int64_t>(in_c(c), -1); }
+  void write(const Problem& p, attune_problem* c) const { in_c(*c) = at(p); }
 };
 
 // A program of the score language.
-template <class At>
+template <class InC, class At>
 struct ProgramField {
   const char* name;
-  const attune_program* attune_problem::*in_c;
+  InC in_c;
   At at;
   score::Kind kind;
 
-  void read(const attune_problem& c, Problem* p) const { at(*p) = digest_of(c.*in_c); }
-  void write(const Problem& p, attune_problem* c) const { c->*in_c = c_program(at(p), kind, name); }
+  void read(const attune_problem& c, Problem* p) const { at(*p) = digest_of(in_c(c)); }
+  void write(const Problem& p, attune_problem* c) const { in_c(*c) = c_program(at(p), kind, name); }
 };
 
 // Rows of one kind.
-template <class C, class At>
-constexpr PlainField<C, At> plain(const char* name, C attune_problem::*in_c, At at) {
+template <class InC, class At>
+constexpr PlainField<InC, At> plain(const char* name, InC in_c, At at) {
   return {name, in_c, at};
 }
-template <class At>
-constexpr ChoiceField<At> choice(const char* name, int32_t attune_problem::*in_c, At at,
-                                 int32_t last, const char* accepted) {
+template <class InC, class At>
+constexpr ChoiceField<InC, At> choice(const char* name, InC in_c, At at, int32_t last,
+                                      const char* accepted) {
   return {name, in_c, at, last, accepted};
 }
-template <class At>
-constexpr ChoiceField<At> flag(const char* name, int32_t attune_problem::*in_c, At at) {
+template <class InC, class At>
+constexpr ChoiceField<InC, At> flag(const char* name, InC in_c, At at) {
   return {name, in_c, at, 1, "0 or 1"};
 }
-template <class At>
-constexpr ChoiceField<At> score_tensor(const char* name, int32_t attune_problem::*in_c, At at) {
+template <class InC, class At>
+constexpr ChoiceField<InC, At> score_tensor(const char* name, InC in_c, At at) {
   return {name, in_c, at, ATTUNE_SCORE_TENSOR_FP16, kScoreTensorNames};
 }
 
@@ -127,16 +128,15 @@ inline constexpr std::tuple kProblemFields{
                },
                [](const Problem& p, attune_problem* c) { c->op = static_cast<int32_t>(p.op); }},
     choice(ATTUNE_FIELD(dtype, dtype_q), ATTUNE_INT8, kDtypeNames),
-    DtypeField{ATTUNE_FIELD(dtype_kv, dtype_kv), [](const Problem& p) { return p.dtype_q; }},
-    DtypeField{ATTUNE_FIELD(dtype_o, dtype_o),
+    DtypeField{ATTUNE_SAME(dtype_kv), [](const Problem& p) { return p.dtype_q; }},
+    DtypeField{ATTUNE_SAME(dtype_o),
                [](const Problem& p) { return is_8_bit(p.dtype_q) ? Dtype::kBf16 : p.dtype_q; }},
-    choice(ATTUNE_FIELD(mask, mask), ATTUNE_CAUSAL_BOTTOM_RIGHT,
+    choice(ATTUNE_SAME(mask), ATTUNE_CAUSAL_BOTTOM_RIGHT,
            "ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT or ATTUNE_CAUSAL_BOTTOM_RIGHT"),
-    plain(ATTUNE_FIELD(head_dim_qk, head_dim_qk)), plain(ATTUNE_FIELD(head_dim_v, head_dim_v)),
-    plain(ATTUNE_FIELD(num_heads_q, num_heads_q)), plain(ATTUNE_FIELD(num_heads_kv, num_heads_kv)),
-    plain(ATTUNE_FIELD(batch, batch)), plain(ATTUNE_FIELD(seqlen_q, seqlen_q)),
-    plain(ATTUNE_FIELD(seqlen_kv, seqlen_kv)), SideField{ATTUNE_FIELD(window_left, window_left)},
-    SideField{ATTUNE_FIELD(window_right, window_right)},
+    plain(ATTUNE_SAME(head_dim_qk)), plain(ATTUNE_SAME(head_dim_v)),
+    plain(ATTUNE_SAME(num_heads_q)), plain(ATTUNE_SAME(num_heads_kv)), plain(ATTUNE_SAME(batch)),
+    plain(ATTUNE_SAME(seqlen_q)), plain(ATTUNE_SAME(seqlen_kv)),
+    SideField{ATTUNE_SAME(window_left)}, SideField{ATTUNE_SAME(window_right)},
     OtherField{[](const attune_problem& c, Problem* p) {
                  if (c.softmax_scale != 0) p->softmax_scale = c.softmax_scale;
                },
@@ -148,49 +148,48 @@ inline constexpr std::tuple kProblemFields{
            "ATTUNE_ACCURATE, ATTUNE_FAST or ATTUNE_SPLIT"),
     choice(ATTUNE_FIELD(v_layout, fp8.v_layout), ATTUNE_V_TRANSPOSED,
            "ATTUNE_V_ROWS or ATTUNE_V_TRANSPOSED"),
-    choice(ATTUNE_FIELD(rotation, fp8.rotation), ATTUNE_ROTATION_HADAMARD,
+    choice(ATTUNE_SAME(quantise.rotation), ATTUNE_ROTATION_HADAMARD,
            "ATTUNE_ROTATION_NONE or ATTUNE_ROTATION_HADAMARD"),
     plain(ATTUNE_FIELD(scale_block_q, fp8.scale_block_q)),
     plain(ATTUNE_FIELD(scale_block_kv, fp8.scale_block_kv)),
     // Scores
-    plain(ATTUNE_FIELD(softcap, softcap)), score_tensor(ATTUNE_FIELD(bias, bias)),
-    score_tensor(ATTUNE_FIELD(relative_bias, relative_bias)), flag(ATTUNE_FIELD(alibi, alibi)),
-    flag(ATTUNE_FIELD(mask_tensor, mask_tensor)), flag(ATTUNE_FIELD(key_lengths, key_lengths)),
-    flag(ATTUNE_FIELD(documents, documents)), flag(ATTUNE_FIELD(prefix, prefix)),
-    plain(ATTUNE_FIELD(chunk, chunk)), score_tensor(ATTUNE_FIELD(sinks, sinks)),
-    choice(ATTUNE_FIELD(block_map, block_map), ATTUNE_BLOCK_MAP_HIDES,
+    plain(ATTUNE_SAME(scores.softcap)), score_tensor(ATTUNE_SAME(scores.bias)),
+    score_tensor(ATTUNE_SAME(scores.relative_bias)), flag(ATTUNE_SAME(scores.alibi)),
+    flag(ATTUNE_SAME(scores.mask_tensor)), flag(ATTUNE_SAME(scores.key_lengths)),
+    flag(ATTUNE_SAME(scores.documents)), flag(ATTUNE_SAME(scores.prefix)),
+    plain(ATTUNE_SAME(scores.chunk)), score_tensor(ATTUNE_SAME(scores.sinks)),
+    choice(ATTUNE_SAME(scores.block_map), ATTUNE_BLOCK_MAP_HIDES,
            "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS or ATTUNE_BLOCK_MAP_HIDES"),
-    ProgramField{ATTUNE_FIELD(score_mod, score_mod), score::Kind::kScore},
-    ProgramField{ATTUNE_FIELD(mask_mod, mask_mod), score::Kind::kMask},
-    plain(ATTUNE_FIELD(dropout, dropout)),
+    ProgramField{ATTUNE_SAME(scores.score_mod), score::Kind::kScore},
+    ProgramField{ATTUNE_SAME(scores.mask_mod), score::Kind::kMask}, plain(ATTUNE_SAME(dropout)),
     // Caches
-    plain(ATTUNE_FIELD(page_size, page_size)), flag(ATTUNE_FIELD(packed_q, packed_q)),
-    plain(ATTUNE_FIELD(num_pages, num_pages)), flag(ATTUNE_FIELD(packed_kv, packed_kv)),
-    flag(ATTUNE_FIELD(batch_invariant, batch_invariant)), flag(ATTUNE_FIELD(v_in_k, v_in_k)),
-    choice(ATTUNE_FIELD(kv_factors, kv_factors), ATTUNE_KV_FACTORS_MADE,
+    plain(ATTUNE_SAME(cache.page_size)), flag(ATTUNE_SAME(cache.packed_q)),
+    plain(ATTUNE_FIELD(cache.num_pages, num_pages)), flag(ATTUNE_SAME(cache.packed_kv)),
+    flag(ATTUNE_SAME(cache.batch_invariant)), flag(ATTUNE_SAME(cache.v_in_k)),
+    choice(ATTUNE_SAME(cache.kv_factors), ATTUNE_KV_FACTORS_MADE,
            "ATTUNE_KV_FACTORS_HEADS, _KEYS or _MADE"),
-    score_tensor(ATTUNE_FIELD(rotary, rotary)), plain(ATTUNE_FIELD(rotary_dim, rotary_dim)),
-    flag(ATTUNE_FIELD(rotary_interleaved, rotary_interleaved)),
-    flag(ATTUNE_FIELD(rotary_q, rotary_q)),
+    score_tensor(ATTUNE_SAME(append.rotary)), plain(ATTUNE_SAME(append.rotary_dim)),
+    flag(ATTUNE_SAME(append.rotary_interleaved)), flag(ATTUNE_SAME(append.rotary_q)),
     // Gradients. All three named are the same as none named.
     OtherField{[](const attune_problem& c, Problem* p) {
-                 p->gradients =
-                     checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
-                                        "a sum of ATTUNE_GRADIENT_Q, _K and _V, or 0 for all");
-                 if (c.gradients == kAllGradients) p->gradients = Gradients::kAll;
+                 p->backward.gradients = checked<Gradients>(
+                     "backward.gradients", c.backward.gradients, 0, kAllGradients,
+                     "a sum of ATTUNE_GRADIENT_Q, _K and _V, or 0 for all");
+                 if (c.backward.gradients == kAllGradients) p->backward.gradients = Gradients::kAll;
                },
                [](const Problem& p, attune_problem* c) {
-                 c->gradients = static_cast<int32_t>(p.gradients);
+                 c->backward.gradients = static_cast<int32_t>(p.backward.gradients);
                }},
-    choice(ATTUNE_FIELD(score_gradient, score_gradient), ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS,
+    choice(ATTUNE_SAME(backward.score_gradient), ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS,
            "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI, _SINKS, _LOAD or "
            "_LOAD_DIAGONALS"),
-    plain(ATTUNE_FIELD(load, load)), flag(ATTUNE_FIELD(accumulate, accumulate)),
-    flag(ATTUNE_FIELD(deterministic, deterministic)),
-    choice(ATTUNE_FIELD(repeats, repeats), kAllAxes,
+    plain(ATTUNE_SAME(backward.load)), flag(ATTUNE_SAME(backward.accumulate)),
+    flag(ATTUNE_SAME(backward.deterministic)),
+    choice(ATTUNE_SAME(backward.repeats), kAllAxes,
            "a sum of ATTUNE_REPEATS_BATCH, _HEADS, _ROWS and _KEYS")};
 
 #undef ATTUNE_FIELD
-#undef ATTUNE_IN_PROBLEM
+#undef ATTUNE_SAME
+#undef ATTUNE_AT
 
 }  // namespace attune::c_api

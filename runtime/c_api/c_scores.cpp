@@ -124,7 +124,7 @@ constexpr size_t kMostGiven = 4 * score::kMaxDeclared;
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
                                 const Plan& plan, bool has_others) {
   static const attune_score_operands nothing{};
-  const bool has_map = plan.problem.block_map != BlockMapUse::kNone;
+  const bool has_map = plan.problem.scores.block_map != BlockMapUse::kNone;
   ScoreOperands operands;
   if (given == nullptr && !has_map) return operands;
   if (given == nullptr) given = &nothing;

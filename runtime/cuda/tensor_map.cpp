@@ -58,15 +58,17 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
 Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
                 const KernelArguments& args) {
   const int64_t pages = args.cache.num_pages;
-  if (spec.packed_kv || pages == 0)
+  if (spec.cache.packed_kv || pages == 0)
     return {view, spec.dtype_kv, columns, pages, args.num_heads_kv, 1};
-  const int64_t rows = spec.page_size > 0 ? spec.page_size : args.seqlen_kv;
+  const int64_t rows = spec.cache.page_size > 0 ? spec.cache.page_size : args.seqlen_kv;
   return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, pages};
 }
 
 Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,
                   const KernelArguments& args) {
-  const auto of_gradient = [&](Dtype dtype) { return spec.accumulate ? Dtype::kFp32 : dtype; };
+  const auto of_gradient = [&](Dtype dtype) {
+    return spec.backward.accumulate ? Dtype::kFp32 : dtype;
+  };
   switch (operand) {
     case Operand::kQ:
       return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);

@@ -30,8 +30,8 @@ std::string line_of(const Problem& problem, const std::string& text) {
     if (const UserProgram* program = find_user_program(digest))
       line += fmt::format(",\"{}\":{}", field, quoted(program->text));
   };
-  add("score_mod", problem.score_mod);
-  add("mask_mod", problem.mask_mod);
+  add("score_mod", problem.scores.score_mod);
+  add("mask_mod", problem.scores.mask_mod);
   return line + "}\n";
 }
 

@@ -47,7 +47,7 @@ void point_empty_captures(const ScoreCaptures& wanted, const void* q, ScoreArgs*
 }
 
 GradientArgs gradient_args(const Problem& p, const Operands& operands) {
-  const bool of_scores = p.score_gradient != ScoreGradient::kNone;
+  const bool of_scores = p.backward.score_gradient != ScoreGradient::kNone;
   GradientArgs args{operands.dout,
                     of_scores ? operands.dscores : operands.dq,
                     operands.dk,
@@ -65,7 +65,8 @@ GradientArgs gradient_args(const Problem& p, const Operands& operands) {
 void set_cache_args(const Problem& p, const Operands& operands, KernelArguments* args) {
   args->cache = operands.cache == nullptr ? CacheArgs{} : *operands.cache;
   if (args->cache.num_pages == 0) args->cache.num_pages = static_cast<int>(pages_of_cache(p));
-  if (p.packed_q && operands.lse_head_stride == 0) args->lse_head_stride = p.batch * p.seqlen_q;
+  if (p.cache.packed_q && operands.lse_head_stride == 0)
+    args->lse_head_stride = p.batch * p.seqlen_q;
 }
 
 AppendArgs append_args(const Problem& p, const Operands& operands) {

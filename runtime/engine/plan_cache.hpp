@@ -100,7 +100,8 @@ inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
   mix(static_cast<uint64_t>(p.op) | static_cast<uint64_t>(p.dtype_q) << 8 |
       static_cast<uint64_t>(p.dtype_kv) << 16 | static_cast<uint64_t>(p.dtype_o) << 24 |
       static_cast<uint64_t>(p.mask) << 32 | static_cast<uint64_t>(p.fp8.accuracy) << 36 |
-      static_cast<uint64_t>(p.fp8.v_layout) << 38 | static_cast<uint64_t>(p.fp8.rotation) << 39);
+      static_cast<uint64_t>(p.fp8.v_layout) << 38 |
+      static_cast<uint64_t>(p.quantise.rotation) << 39);
   mix(static_cast<uint64_t>(p.head_dim_qk) << 32 | static_cast<uint32_t>(p.head_dim_v));
   mix(static_cast<uint64_t>(p.num_heads_q) << 32 | static_cast<uint32_t>(p.num_heads_kv));
   mix(static_cast<uint64_t>(p.batch));

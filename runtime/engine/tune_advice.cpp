@@ -33,7 +33,8 @@ bool is_held(const ProgramDigest& digest, const StoreStack& stores) {
 
 std::string tune_advice(const Problem& asked, const EngineOptions& options,
                         const StoreStack& stores) {
-  const bool held = is_held(asked.score_mod, stores) && is_held(asked.mask_mod, stores);
+  const bool held =
+      is_held(asked.scores.score_mod, stores) && is_held(asked.scores.mask_mod, stores);
   return fmt::format(
       "{}{} finds its kernel",
       user_store_of(options).empty() ? "this context has no store; for one that has, " : "",

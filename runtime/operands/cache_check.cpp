@@ -48,17 +48,18 @@ int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
 void check_cache(const Problem& p, const CacheArgs* given) {
   const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
   const int64_t pages = pages_of_call(p, cache);
-  const bool has_pages = p.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
+  const bool has_pages = p.cache.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
-  check_list("cache.q_begins", cache.q_begins, p.packed_q, p.packed_q && p.batch > 0,
-             p.packed_q ? "packed_q is 1" : "packed_q is 0");
-  check_list("cache.kv_begins", cache.kv_begins, p.packed_kv, p.packed_kv && p.batch > 0,
-             p.packed_kv ? "packed_kv is 1" : "packed_kv is 0");
+  check_list("cache.q_begins", cache.q_begins, p.cache.packed_q, p.cache.packed_q && p.batch > 0,
+             p.cache.packed_q ? "packed_q is 1" : "packed_q is 0");
+  check_list("cache.kv_begins", cache.kv_begins, p.cache.packed_kv,
+             p.cache.packed_kv && p.batch > 0,
+             p.cache.packed_kv ? "packed_kv is 1" : "packed_kv is 0");
   check_list("cache.page_table", cache.page_table, has_pages, has_pages && has_work,
              has_pages ? "keys are in pages" : "page_size is 0");
-  check_list("cache.slots", cache.slots, !has_pages && !p.packed_kv, false,
+  check_list("cache.slots", cache.slots, !has_pages && !p.cache.packed_kv, false,
              has_pages ? "keys are in pages" : "packed_kv is 1");
-  if (!has_pages && !p.packed_kv && cache.slots == nullptr && pages < p.batch)
+  if (!has_pages && !p.cache.packed_kv && cache.slots == nullptr && pages < p.batch)
     refuse(
         fmt::format("cache.slots is null and the cache has {} slots for {} requests; give a "
                     "list of slots, or a cache with a slot per request",
@@ -86,7 +87,7 @@ void check_pages_of_call(const Problem& p, const Operands& operands) {
 }
 
 void check_v_in_k(const Problem& p, const Operands& operands) {
-  if (!p.v_in_k) return;
+  if (!p.cache.v_in_k) return;
   const auto same = [](const OperandView& a, const OperandView& b) {
     return a.data == b.data && a.batch_stride == b.batch_stride && a.row_stride == b.row_stride &&
            a.head_stride == b.head_stride;
@@ -108,7 +109,7 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     if (reinterpret_cast<uintptr_t>(list) % bytes != 0)
       refuse(fmt::format("{} is at address {}; must be aligned to {} bytes", name, list, bytes));
   // Packed rows may have rows before the first request and after the last.
-  const bool has_begins = p.packed_q && cache.q_begins != nullptr;
+  const bool has_begins = p.cache.packed_q && cache.q_begins != nullptr;
   if (append.num_rows < 0 || (!has_begins && append.num_rows > p.batch * p.seqlen_q))
     refuse(fmt::format("append.num_rows is {}; must be 0 to {}, batch * seqlen_q", append.num_rows,
                        p.batch * p.seqlen_q));
@@ -117,12 +118,13 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
                        append.num_positions));
   if (append.row_slots == nullptr) return check_cache(p, &cache);
   const int64_t pages = pages_of_call(p, cache);
-  if (p.page_size == 0 && pages * p.seqlen_kv > UINT32_MAX)
+  if (p.cache.page_size == 0 && pages * p.seqlen_kv > UINT32_MAX)
     refuse(
         fmt::format("append.row_slots is given and the cache has {} slots of {} keys; must be "
                     "less than 2^32 keys, or a cache of pages",
                     pages, p.seqlen_kv));
-  if (p.rotary != ScoreTensor::kNone && append.positions == nullptr && cache.kv_lengths == nullptr)
+  if (p.append.rotary != ScoreTensor::kNone && append.positions == nullptr &&
+      cache.kv_lengths == nullptr)
     refuse(
         "append.row_slots is given with rotary, without append.positions and cache.kv_lengths; "
         "give one of them, because angles follow from positions");
@@ -131,15 +133,15 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     refuse(fmt::format("append.row_slots is given with cache.{}; give only one of them",
                        cache.page_table != nullptr ? "page_table" : "slots"));
   // Kernels look for the request of a row only if its angles follow from lengths.
-  const bool finds_requests = p.rotary != ScoreTensor::kNone && append.positions == nullptr;
+  const bool finds_requests = p.append.rotary != ScoreTensor::kNone && append.positions == nullptr;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
-  check_list("cache.q_begins", cache.q_begins, p.packed_q,
-             p.packed_q && p.batch > 0 && finds_requests,
-             p.packed_q ? "positions follow from it" : "packed_q is 0");
+  check_list("cache.q_begins", cache.q_begins, p.cache.packed_q,
+             p.cache.packed_q && p.batch > 0 && finds_requests,
+             p.cache.packed_q ? "positions follow from it" : "packed_q is 0");
 }
 
 void check_cache_factors(const Problem& p, const Operands& operands) {
-  if (p.kv_factors != KvFactors::kHeads) return;
+  if (p.cache.kv_factors != KvFactors::kHeads) return;
   for (const auto& [name, view] :
        {std::pair{"k_scale", &operands.k_scale}, {"v_scale", &operands.v_scale}}) {
     if (!view->data) continue;

@@ -30,7 +30,8 @@ class ListsCheck {
     const auto batch = static_cast<size_t>(problem_.batch);
     lengths_ = cache_.kv_lengths == nullptr ? std::vector<int64_t>(batch, problem_.seqlen_kv)
                                             : numbers(cache_.kv_lengths, problem_.batch, 4);
-    const bool needs_angles = problem_.rotary != ScoreTensor::kNone && append_.positions == nullptr;
+    const bool needs_angles =
+        problem_.append.rotary != ScoreTensor::kNone && append_.positions == nullptr;
     // With row_slots, keys may be anywhere, so the room of one request does not limit lengths.
     const int64_t room =
         append_.row_slots == nullptr ? problem_.seqlen_kv : std::numeric_limits<int>::max();
@@ -101,11 +102,14 @@ class ListsCheck {
         append_.num_rows > 0 ? append_.num_rows : first + problem_.batch * problem_.seqlen_q;
     if (!q_begins.empty()) rows = std::min(rows, q_begins.back());
     const int bytes = append_.index_bytes == 8 ? 8 : 4;
-    const int64_t keys = problem_.page_size > 0 ? problem_.page_size : problem_.seqlen_kv;
-    const int64_t positions = problem_.rotary != ScoreTensor::kNone && append_.num_positions > 0
-                                  ? append_.num_positions
-                                  : problem_.seqlen_kv;
-    const bool counts = problem_.rotary != ScoreTensor::kNone || append_.row_slots == nullptr;
+    const int64_t keys =
+        problem_.cache.page_size > 0 ? problem_.cache.page_size : problem_.seqlen_kv;
+    const int64_t positions =
+        problem_.append.rotary != ScoreTensor::kNone && append_.num_positions > 0
+            ? append_.num_positions
+            : problem_.seqlen_kv;
+    const bool counts =
+        problem_.append.rotary != ScoreTensor::kNone || append_.row_slots == nullptr;
     const auto look = [&](const char* name, const void* list, int64_t least, int64_t most,
                           const char* what) {
       const void* const own = static_cast<const char*>(list) + first * bytes;
@@ -122,7 +126,7 @@ class ListsCheck {
 
   // Checks the pages of a request's keys, or of its new rows in op append_kv.
   void check_pages(size_t request, int64_t rows) const {
-    const int64_t length = lengths_[request], page = problem_.page_size;
+    const int64_t length = lengths_[request], page = problem_.cache.page_size;
     const int64_t first = appends_ ? std::max<int64_t>(0, length - rows) / page : 0;
     const int64_t end = (length + page - 1) / page;
     if (end <= first) return;
@@ -157,7 +161,7 @@ void check_cache_lists(const Plan& plan, const Operands& operands) {
 
 void check_host_ids(const Problem& p, const CacheArgs& cache) {
   const int64_t count = cache.num_pages == 0 ? pages_of_cache(p) : cache.num_pages;
-  if (p.packed_kv || (cache.page_table == nullptr && cache.slots == nullptr)) return;
+  if (p.cache.packed_kv || (cache.page_table == nullptr && cache.slots == nullptr)) return;
   CacheArgs given = cache;
   given.num_pages = static_cast<int>(count);
   AttentionArgs lengths{};
@@ -165,18 +169,19 @@ void check_host_ids(const Problem& p, const CacheArgs& cache) {
   lengths.seqlen_kv = static_cast<int>(p.seqlen_kv);
   for (int64_t i = 0; i < p.batch; ++i) {
     const int number = static_cast<int>(i);
-    const DecodeRequest made = p.packed_q ? decode_request<true, false>(lengths, given, number)
-                                          : decode_request<false, false>(lengths, given, number);
+    const DecodeRequest made = p.cache.packed_q
+                                   ? decode_request<true, false>(lengths, given, number)
+                                   : decode_request<false, false>(lengths, given, number);
     // Pages before all windows may already belong to other requests.
     const int64_t first =
         p.window_left < 0 ? 0 : std::max<int64_t>(0, made.position(0) - p.window_left);
     if (made.rows <= 0 || first >= made.length) continue;
-    if (p.page_size == 0) {
+    if (p.cache.page_size == 0) {
       check_id("cache.slots", i, cache.slots[i], count, "slot");
       continue;
     }
     const int* const row = cache.page_table + i * cache.page_table_stride;
-    for (int64_t page = first / p.page_size; page * p.page_size < made.length; ++page)
+    for (int64_t page = first / p.cache.page_size; page * p.cache.page_size < made.length; ++page)
       if (row[page] < 0 || row[page] >= count)
         check_id(fmt::format("cache.page_table[{}]", i).c_str(), page, row[page], count, "page");
   }

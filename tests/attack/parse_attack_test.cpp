@@ -183,7 +183,7 @@ StoreContents sample_contents() {
   WinnerRecord winner = sample_winner(key);
   winner.device = key.device;
   winner.policy = key.policy;
-  trial.key.spec.mask_mod =
+  trial.key.spec.scores.mask_mod =
       read_user_program("return kv_idx % 3 != 1;", score::Kind::kMask, "m").digest;
   return {{trial}, {winner}, {}, programs_of(trial.key.spec)};
 }
@@ -203,7 +203,7 @@ TEST(ParseAttack, BundleManifests) {
                       std::string(64, 'a'),
                       sample_image(),
                       {sample_winner(sample_key())}};
-  entry.key.spec.mask_mod =
+  entry.key.spec.scores.mask_mod =
       read_user_program("return kv_idx % 3 != 1;", score::Kind::kMask, "m").digest;
   entry.image.entry = "attune_kernel";
   attack(11'500,

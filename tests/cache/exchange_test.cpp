@@ -313,12 +313,13 @@ TEST_F(ExchangeTest, MergingAgainChangesNothing) {
 TuningKey key_with_programs() {
   TuningKey key = sample_key();
   key.spec.window_left = -1;
-  key.spec.mask_mod =
+  key.spec.scores.mask_mod =
       read_user_program("// whole words only\nreturn kv_idx % 3 != 1;", score::Kind::kMask, "m")
           .digest;
-  key.spec.score_mod = read_user_program("// capture slopes: fp32[1]\nreturn score + slopes[head];",
-                                         score::Kind::kScore, "s")
-                           .digest;
+  key.spec.scores.score_mod =
+      read_user_program("// capture slopes: fp32[1]\nreturn score + slopes[head];",
+                        score::Kind::kScore, "s")
+          .digest;
   return key;
 }
 

@@ -32,7 +32,7 @@ KernelSpec random_quantise_spec() {
   spec.dtype_o = *rc::gen::element(Dtype::kE4m3, Dtype::kE5m2);
   spec.head_dim_qk = spec.head_dim_v = *rc::gen::element(16, 64, 256);
   spec.fp8.scale_block_q = spec.fp8.scale_block_kv = 16 * *rc::gen::inRange(0, 4097);
-  spec.fp8.rotation = *rc::gen::element(Rotation::kNone, Rotation::kHadamard);
+  spec.quantise.rotation = *rc::gen::element(Rotation::kNone, Rotation::kHadamard);
   return spec;
 }
 

@@ -103,7 +103,7 @@ static void fields_are_refused(attune_context* context) {
   WITH(dtype_o, -2, "problem->dtype_o is -2; must be ATTUNE_FP32");
   WITH(accuracy, 3, "problem->accuracy is 3; must be ATTUNE_ACCURATE, ATTUNE_FAST or ATTUNE_SPLIT");
   WITH(v_layout, -1, "problem->v_layout is -1; must be ATTUNE_V_ROWS");
-  WITH(rotation, 5, "problem->rotation is 5; must be ATTUNE_ROTATION_NONE");
+  WITH(quantise.rotation, 5, "problem->quantise.rotation is 5; must be ATTUNE_ROTATION_NONE");
   WITH(scale_block_q, 17, "scale_block_q is 17; must be a multiple of 16");
   WITH(scale_block_kv, -16, "scale_block_kv is -16; must be a multiple of 16");
   problem_is_refused(context, NULL, "problem");
@@ -126,33 +126,47 @@ static void newer_structs_are_refused_when_they_ask_for_more(attune_context* con
                 "does not know");
 }
 
-/* Simulates a program built when attune_problem ended with softmax_scale and attune_operands with
- * lse_head_stride. */
-static void older_structs_are_kept_within_and_understood(attune_context* context) {
-  enum { kProblemThen = 80, kOperandsThen = offsetof(attune_operands, q_scale) };
+/* Simulates a program built when attune_operands ended with lse_head_stride, and programs of ABI 1,
+ * whose attune_problem was smaller than today's. */
+static void older_structs_are_understood_or_told(attune_context* context) {
+  enum { kOperandsThen = offsetof(attune_operands, q_scale) };
   attune_problem problem;
   attune_operands operands;
   attune_plan* plan;
-  memset(&problem, 0x5a, sizeof problem);
+  CHECK_OK(attune_problem_parse(GOOD, &problem));
   memset(&operands, 0x5a, sizeof operands);
-  CHECK_OK(attune_problem_parse_sized(GOOD, &problem, kProblemThen));
-  CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a);
-  CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
-  attune_plan_release(plan);
   attune_operands_contiguous_sized(&problem, NULL, NULL, NULL, NULL, NULL, &operands,
                                    kOperandsThen);
   CHECK(operands.size == kOperandsThen && operands.q_scale.head_stride == 0x5a5a5a5a5a5a5a5a);
-  attune_problem_init_sized(&problem, kProblemThen);
-  CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a && problem.window_left == -1);
-  CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, 8), ATTUNE_INVALID_ARGUMENT, "problem");
-  static const char* const kLater[] = {"softcap=30", "alibi=1", "op=attention_backward"};
-  for (size_t i = 0; i < sizeof kLater / sizeof *kLater; ++i) {
-    char text[256];
-    snprintf(text, sizeof text, "%s,%s", kLater[i], GOOD);
-    CHECK_OK(attune_problem_parse(text, &problem));
-    CHECK_REFUSED(attune_problem_parse_sized(text, &problem, kProblemThen), ATTUNE_INVALID_ARGUMENT,
-                  "bytes does not have");
+  static const size_t kProblemsOfAbi1[] = {80, 232, 256};
+  for (size_t i = 0; i < sizeof kProblemsOfAbi1 / sizeof *kProblemsOfAbi1; ++i) {
+    const size_t then = kProblemsOfAbi1[i];
+    memset(&problem, 0x5a, sizeof problem);
+    attune_problem_init_sized(&problem, then);
+    CHECK(problem.size == then && ((unsigned char*)&problem)[then] == 0x5a);
+    CHECK_REFUSED(attune_plan_get(context, &problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT,
+                  "Compile the program with the headers of attune");
+    CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, then), ATTUNE_INVALID_ARGUMENT,
+                  "as in programs built against attune 0.2");
   }
+}
+
+/* Reserved space becomes fields in a later version. */
+static void reserved_space_must_be_zero(attune_context* context) {
+  attune_problem good, problem;
+  attune_plan* plan;
+  CHECK_OK(attune_problem_parse(GOOD, &good));
+#define WITH(part, words)                                                                      \
+  problem = good;                                                                              \
+  problem.part reserved[sizeof problem.part reserved / sizeof *problem.part reserved - 1] = 1; \
+  CHECK_REFUSED(attune_plan_get(context, &problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT, words)
+  WITH(, "problem->reserved is set; must be 0");
+  WITH(scores., "problem->scores.reserved is set");
+  WITH(backward., "problem->backward.reserved is set");
+  WITH(cache., "problem->cache.reserved is set");
+  WITH(append., "problem->append.reserved is set");
+  WITH(quantise., "problem->quantise.reserved is set");
+#undef WITH
 }
 
 /* Checks struct sizes that are out of range: nothing is read or written. */
@@ -387,7 +401,8 @@ int main(void) {
   attune_context* context = cpu_context();
   fields_are_refused(context);
   newer_structs_are_refused_when_they_ask_for_more(context);
-  older_structs_are_kept_within_and_understood(context);
+  older_structs_are_understood_or_told(context);
+  reserved_space_must_be_zero(context);
   sizes_that_nobody_has_are_refused(context);
   operands_are_refused(context);
   narrow_operands_are_refused(context);

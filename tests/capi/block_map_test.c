@@ -27,8 +27,8 @@ static attune_problem problem_of(int32_t use) {
   problem.num_heads_q = problem.num_heads_kv = kHeads;
   problem.seqlen_q = kRows;
   problem.seqlen_kv = kKeys;
-  problem.documents = 1;
-  problem.block_map = use;
+  problem.scores.documents = 1;
+  problem.scores.block_map = use;
   return problem;
 }
 
@@ -152,13 +152,13 @@ static void what_has_no_map_is_refused(attune_context* context, attune_block_map
   BUILD_REFUSES("block_map is at address");
   map.data = NULL;
   BUILD_REFUSES("block_map is a null pointer");
-  problem.documents = 0;
+  problem.scores.documents = 0;
   CHECK_REFUSED(attune_block_map_init(&problem, &map), ATTUNE_INVALID_ARGUMENT,
                 "op block_map has nothing to map");
   CHECK(attune_block_map_bytes(&map) == 0 && attune_block_map_bytes(NULL) == 0);
-  problem.block_map = 9;
+  problem.scores.block_map = 9;
   CHECK_REFUSED(attune_block_map_init(&problem, &map), ATTUNE_INVALID_ARGUMENT,
-                "problem->block_map is 9");
+                "problem->scores.block_map is 9");
 }
 
 int main(void) {

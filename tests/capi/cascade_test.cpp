@@ -41,7 +41,7 @@ struct Level {
             "op=attention_kvcache,dtype=fp32,head_dim=40,heads=6/2,packed_q=1,page_size=4,batch=" +
             std::to_string(groups) + ",seqlen_q=" + std::to_string(rows) +
             ",seqlen_kv=" + std::to_string(pages * kPage) + more) {
-    problem.num_pages = kPages;
+    problem.cache.num_pages = kPages;
   }
   void bind(float* q, float* k, float* v, float* o, float* lse) {
     cache.size = sizeof cache;

@@ -153,8 +153,8 @@ static void a_program_runs(attune_context* context) {
   problem.num_heads_q = problem.num_heads_kv = kHeads;
   problem.seqlen_q = kRows;
   problem.seqlen_kv = kKeys;
-  problem.score_mod = parsed(kProgram, ATTUNE_SCORE_MOD);
-  problem.key_lengths = 1;
+  problem.scores.score_mod = parsed(kProgram, ATTUNE_SCORE_MOD);
+  problem.scores.key_lengths = 1;
   attune_plan* plan = NULL;
   CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
   if (plan == NULL) return;
@@ -197,9 +197,9 @@ static void equal_names_are_one_thing(attune_context* context) {
   attune_problem problem;
   attune_plan* plan = NULL;
   CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=16,heads=2,seqlen=8,key_lengths=1", &problem));
-  problem.score_mod = parsed(kProgram, ATTUNE_SCORE_MOD);
+  problem.scores.score_mod = parsed(kProgram, ATTUNE_SCORE_MOD);
   for (int i = 0; i < 3; ++i) {
-    problem.mask_mod = parsed(kMasks[i], ATTUNE_MASK_MOD);
+    problem.scores.mask_mod = parsed(kMasks[i], ATTUNE_MASK_MOD);
     if (i == 1) {
       CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
       attune_plan_release(plan);

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = {"libattune0", "libattune-dev", "attune-tools", "python3-attune"}  # libattune-cpu too, where it is built
+PACKAGES = {"libattune2", "libattune-dev", "attune-tools", "python3-attune"}  # libattune-cpu too, where it is built
 ESSENTIAL = {"dash", "libc-bin", "coreutils"}  # which every Debian has: a shell, ldconfig, env
 
 
@@ -142,13 +142,13 @@ def use(root, build, cc):
         ' attune_problem_parse("dtype=bf16,head_dim=64,heads=2,seqlen=64", &p);\n'
         'return puts(attune_version()) < 0 || s != ATTUNE_OK || p.head_dim_v != 64; }\n')
     run(cc, "-std=c11", source, *flags, "-o", root / "example")
-    if "libattune.so.0" not in run("readelf", "-d", root / "example"):
-        sys.exit("the C program does not need libattune.so.0")
+    if "libattune.so.2" not in run("readelf", "-d", root / "example"):
+        sys.exit("the C program does not need libattune.so.2")
     number = inside("/example").strip()
     in_python = inside("python3", "-c", "import attune; from attune.core import library as found; "
                                         "print(attune.__version__, found.library._name, found.module is not None)")
     print(f"C: {number}; Python: {in_python.strip()}")
-    if number not in version or in_python.split() != [number, "libattune.so.0", "True"]:
+    if number not in version or in_python.split() != [number, "libattune.so.2", "True"]:
         sys.exit("program, library and Python module have different versions")
     return inside
 

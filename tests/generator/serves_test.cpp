@@ -147,7 +147,7 @@ TEST(Serves, EveryFamilyOfGradientsServesDeterministicProblems) {
   std::set<std::string_view> families;
   for (Case& one : plain_cases()) {
     if (one.spec.op != Op::kAttentionBackward) continue;
-    one.spec.deterministic = true;
+    one.spec.backward.deterministic = true;
     EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""), "") << one.family->name();
     families.insert(one.family->name());
   }

@@ -190,7 +190,7 @@ TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnotherOperand) 
     }
   }
   KernelSpec paged;
-  paged.page_size = 16;
+  paged.cache.page_size = 16;
   TensorMapPlan of_pages{Operand::kK, 64, 128, 128};
   of_pages.of_pages = true;
   EXPECT_THAT(tensor_map_key(of_pages, paged, {}, args).dims, ElementsAre(1, 1, 1, 1));

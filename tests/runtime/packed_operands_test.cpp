@@ -61,7 +61,7 @@ TEST_F(PackedOperands, LseHasTheRowsOfTheCall) {
   operands_.lse_head_stride = 0;
   EXPECT_EQ(refusal(),
             "lse.head_stride is 0; must be at least 1, or both strides 0 for contiguous");
-  problem_.packed_q = false;
+  problem_.cache.packed_q = false;
   operands_ = contiguous_operands(problem_, at(0x10000), at(0x20000), at(0x30000), at(0x40000),
                                   static_cast<float*>(at(0x50000)));
   operands_.lse_head_stride = 3, operands_.lse_batch_stride = 16;

@@ -56,7 +56,8 @@ TEST_F(TuneAdviceTest, SaysWhenTuningChangesNothing) {
 
 TEST_F(TuneAdviceTest, AProgramIsNamedByDigestIfTheStoreHasItsText) {
   Problem problem = problem_;
-  problem.score_mod = read_user_program("return score * 0.25;", score::Kind::kScore, "x").digest;
+  problem.scores.score_mod =
+      read_user_program("return score * 0.25;", score::Kind::kScore, "x").digest;
   EXPECT_THAT(said(options(), problem), HasSubstr("attune tune --problem " + to_text(problem)));
   EngineOptions unkept = options();
   unkept.user_store = folder_ / "other.db";

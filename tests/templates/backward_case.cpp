@@ -61,7 +61,7 @@ BackwardCase::BackwardCase(std::shared_ptr<const Device> device, const Problem& 
                            uint64_t seed, BackwardOptions options)
     : device_(std::move(device)), problem_(problem), options_(options) {
   Problem whole = problem;
-  whole.gradients = Gradients::kAll;
+  whole.backward.gradients = Gradients::kAll;
   for (const OperandSpec& spec : operands_of(whole))
     if (kind_of(spec.role) == OperandKind::kTensor)
       add(spec, seed * 16 + static_cast<uint64_t>(spec.role));
@@ -93,8 +93,8 @@ void BackwardCase::add(const OperandSpec& spec, uint64_t seed) {
 void BackwardCase::run_forward() {
   Problem forward = problem_;
   forward.op = Op::kPrefill;
-  forward.gradients = Gradients::kAll;
-  forward.deterministic = false;
+  forward.backward.gradients = Gradients::kAll;
+  forward.backward.deterministic = false;
   const KernelTemplate& t =
       template_by_name(device_->target() == Target::kCpu ? "prefill_cpu" : "prefill_sm90");
   const Arch arch = arch_for(*device_, t, spec_of(forward));

@@ -130,9 +130,9 @@ TEST(BackwardSm80Source, MasksRowsPastTheEndForUserPrograms) {
            std::string::npos;
   };
   EXPECT_FALSE(has());
-  p.score_mod = read_user_program("return score - sqrt(float(seqlen_q - 1 - q_idx));",
-                                  score::Kind::kScore, "score_mod")
-                    .digest;
+  p.scores.score_mod = read_user_program("return score - sqrt(float(seqlen_q - 1 - q_idx));",
+                                         score::Kind::kScore, "score_mod")
+                           .digest;
   EXPECT_TRUE(has());
 }
 

@@ -53,7 +53,7 @@ class Masks : public Numerics {
                     dtype));
     if (!serves(t, spec_of(plain))) return;
     Problem open = plain;
-    open.mask_mod =
+    open.scores.mask_mod =
         read_user_program("return kv_idx >= 0 || q_idx == kv_idx;", score::Kind::kMask, "mask_mod")
             .digest;
     const Arch arch = arch_for(*device_, t, spec_of(plain));

@@ -152,11 +152,11 @@ TEST(PrefillSm90Diagonals, AreNotOfOtherPrograms) {
 TEST(PrefillSm90Space, DefaultsKeepTilesWithinTheBlocksOfAProgram) {
   for (const auto& [rows, keys] : {std::pair(128, 128), std::pair(256, 64), std::pair(128, 256)}) {
     Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8/8,seqlen=8192,mask=none");
-    p.mask_mod = read_user_program(fmt::format("// capture seen: uint8[2]\nreturn "
-                                               "seen[q_idx / {}][kv_idx / {}] != 0;",
-                                               rows, keys),
-                                   score::Kind::kMask, "mask_mod")
-                     .digest;
+    p.scores.mask_mod = read_user_program(fmt::format("// capture seen: uint8[2]\nreturn "
+                                                      "seen[q_idx / {}][kv_idx / {}] != 0;",
+                                                      rows, keys),
+                                          score::Kind::kMask, "mask_mod")
+                            .digest;
     const Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     EXPECT_EQ(rows % c.at("block_m"), 0) << text_of(p, c);
     EXPECT_EQ(keys % c.at("block_n"), 0) << text_of(p, c);

@@ -152,21 +152,22 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
 // Adds each mask in turn to a spec that has a score stage without it.
 TEST_P(Laws, AMaskThatHidesNothingChangesNoBit) {
   Problem plain = base(",mask=causal_bottom_right");
-  plain.score_mod = score_program_of("return score * 0.75;");
+  plain.scores.score_mod = score_program_of("return score * 0.75;");
   struct Case {
     const char* capture;
     void (*add)(Problem*);
     double value;
   };
   const Case cases[] = {
-      {"mask_tensor", [](Problem* p) { p->mask_tensor = true; }, 1},
-      {"key_lengths", [](Problem* p) { p->key_lengths = true; }, 1000},
-      {"documents_q", [](Problem* p) { p->documents = true; }, 7},
-      {"", [](Problem* p) { p->chunk = 1000; }, 0},
-      {"", [](Problem* p) { p->mask_mod = mask_program_of("return kv_idx < seqlen_kv;"); }, 0},
+      {"mask_tensor", [](Problem* p) { p->scores.mask_tensor = true; }, 1},
+      {"key_lengths", [](Problem* p) { p->scores.key_lengths = true; }, 1000},
+      {"documents_q", [](Problem* p) { p->scores.documents = true; }, 7},
+      {"", [](Problem* p) { p->scores.chunk = 1000; }, 0},
+      {"", [](Problem* p) { p->scores.mask_mod = mask_program_of("return kv_idx < seqlen_kv;"); },
+       0},
       {"keep",
        [](Problem* p) {
-         p->mask_mod =
+         p->scores.mask_mod =
              mask_program_of("// capture keep: bool[2]\nreturn keep[q_idx][kv_idx] || head < 0;");
        },
        1}};
@@ -178,7 +179,7 @@ TEST_P(Laws, AMaskThatHidesNothingChangesNoBit) {
         plain, nothing, masked,
         [&](AttentionCase* c) {
           if (*one.capture != '\0') set_capture(c, one.capture, value);
-          if (c->problem.documents) set_capture(c, "documents_kv", value);
+          if (c->problem.scores.documents) set_capture(c, "documents_kv", value);
         },
         expect_same_bits);
   }
@@ -187,7 +188,7 @@ TEST_P(Laws, AMaskThatHidesNothingChangesNoBit) {
 TEST_P(Laws, ASinkOfMinusInfinityIsNone) {
   for (const char* more : {"", ",mask=causal_top_left,window=20:0", ",softcap=20"}) {
     Problem sunk = base(more);
-    sunk.sinks = ScoreTensor::kFp32;
+    sunk.scores.sinks = ScoreTensor::kFp32;
     compare(
         base(more), nothing, sunk,
         [](AttentionCase* c) { set_capture(c, "sinks", [](const auto&) { return -kInfinity; }); },
@@ -198,9 +199,9 @@ TEST_P(Laws, ASinkOfMinusInfinityIsNone) {
 // Exchanges the kinds of two masks: one is built in, the other is a program.
 TEST_P(Laws, TheOrderOfMasksDoesNotMatter) {
   Problem first = base(",chunk=16"), second = base("");
-  first.mask_mod = mask_program_of("return kv_idx < 40 || head == 1;");
-  first.mask_tensor = second.mask_tensor = true;
-  second.mask_mod = mask_program_of(
+  first.scores.mask_mod = mask_program_of("return kv_idx < 40 || head == 1;");
+  first.scores.mask_tensor = second.scores.mask_tensor = true;
+  second.scores.mask_mod = mask_program_of(
       "return (kv_idx < 40 || head == 1) && "
       "floordiv(q_idx + seqlen_kv - seqlen_q, 16) == floordiv(kv_idx, 16);");
   const Edit same_tensor = [](AttentionCase* c) {
@@ -217,8 +218,8 @@ TEST_P(Laws, AConstantOfARowMovesLseAlone) {
     return 0.5 * static_cast<double>(at[0] + 2 * at[1] + at[2] % 5) - 3;
   };
   Problem moved = base(",mask=causal_bottom_right"), still = moved;
-  still.score_mod = score_program_of("return score;");
-  moved.score_mod =
+  still.scores.score_mod = score_program_of("return score;");
+  moved.scores.score_mod =
       score_program_of("// capture c: fp32[3]\nreturn score + c[batch][head][q_idx];");
   const auto extend = [&](AttentionCase* c) {
     for (HostCapture& capture : c->captures)
@@ -245,8 +246,8 @@ TEST_P(Laws, AConstantOfARowMovesLseAlone) {
 // maximum. Row maxima rise in each block here.
 TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
   Problem linear = base(",mask=causal_bottom_right"), bent = linear;
-  linear.score_mod = score_program_of("return score + 0.25 * (q_idx - kv_idx);");
-  bent.score_mod = score_program_of("return score + 0.25 * max(q_idx - kv_idx, -100000);");
+  linear.scores.score_mod = score_program_of("return score + 0.25 * (q_idx - kv_idx);");
+  bent.scores.score_mod = score_program_of("return score + 0.25 * max(q_idx - kv_idx, -100000);");
   compare(linear, nothing, bent, nothing,
           [&](const Result& a, const Result& b, const AttentionCase&) {
             for (size_t i = 0; i < a.o.size(); ++i) ASSERT_NEAR(a.o[i], b.o[i], 0.04) << i;
@@ -263,7 +264,7 @@ TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
 // like a mask.
 TEST_P(Laws, BiasesOfHiddenPositionsNeverReachTheOutput) {
   Problem p = base(",mask=causal_bottom_right,bias=fp32");
-  p.mask_tensor = true;
+  p.scores.mask_tensor = true;
   const auto hides = [](const std::vector<int64_t>& at) { return (at[2] + at[3]) % 3 == 0; };
   const auto edit = [&](double hidden) {
     return [hides, hidden](AttentionCase* c) {
@@ -277,7 +278,7 @@ TEST_P(Laws, BiasesOfHiddenPositionsNeverReachTheOutput) {
   for (const double hidden : {kNan, kInfinity, -kInfinity, 3e38})
     compare(p, edit(1), p, edit(hidden), expect_same_bits);
   Problem without = p;
-  without.mask_tensor = false;
+  without.scores.mask_tensor = false;
   for (const double hidden : {-kInfinity, -1.5e30})
     compare(
         p, edit(1), without,
@@ -324,7 +325,7 @@ TEST_P(Laws, ANanThatARowSeesMakesThatRowNanAndNoOther) {
 // NaN is in K of keys that key_lengths hides from every row.
 TEST_P(Laws, NanInHiddenKeysNeverReachesTheOutput) {
   Problem p = base("");
-  p.key_lengths = true;
+  p.scores.key_lengths = true;
   const auto edit = [](double value) {
     return [value](AttentionCase* c) {
       const int64_t length = c->problem.seqlen_kv / 2;

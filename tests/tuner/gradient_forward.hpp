@@ -115,9 +115,9 @@ class Forward {
   }
 
   double sink(int head) const {
-    if (problem_.sinks == ScoreTensor::kNone) return -kInfinity;
+    if (problem_.scores.sinks == ScoreTensor::kNone) return -kInfinity;
     const double given =
-        load_capture(capture_type(problem_.sinks),
+        load_capture(capture_type(problem_.scores.sinks),
                      args_.captures[static_cast<size_t>(sinks_capture(problem_))].data, head);
     return given + (head == moved_sink ? moved_by : 0);
   }

@@ -155,7 +155,7 @@ Problem drawn_problem(uint64_t seed, const Device& device) {
   p.op = Op::kAttentionBackward;
   p.dtype_q = p.dtype_kv = p.dtype_o = Dtype::kFp32;
   p.fp8 = {};
-  p.block_map = BlockMapUse::kNone;
+  p.scores.block_map = BlockMapUse::kNone;
   p.head_dim_qk = 16;
   p.head_dim_v = random() % 2 == 0 ? 16 : 24;
   p.num_heads_q = 2;
@@ -182,17 +182,18 @@ class GradientOracle : public ::testing::Test {
     of_tensors.check_tensors();
     count(of_tensors);
     const auto of_score = [](const GradientPairs::Pair& pair) { return pair.dz; };
-    for (const auto& [there, name] : {std::pair{p.bias != ScoreTensor::kNone, "bias"},
-                                      {p.relative_bias != ScoreTensor::kNone, "relative_bias"}})
+    for (const auto& [there, name] :
+         {std::pair{p.scores.bias != ScoreTensor::kNone, "bias"},
+          {p.scores.relative_bias != ScoreTensor::kNone, "relative_bias"}})
       if (there) of_tensors.check_places(capture_of(p, name), of_score);
-    if (p.sinks != ScoreTensor::kNone) of_tensors.check_sinks();
-    if (p.score_mod) check_loads(p, seed);
+    if (p.scores.sinks != ScoreTensor::kNone) of_tensors.check_sinks();
+    if (p.scores.score_mod) check_loads(p, seed);
   }
 
   // Checks captures that are read by one load.
   void check_loads(Problem p, uint64_t seed) {
     const score::Program& program =
-        user_program(p.score_mod, score::Kind::kScore, "score_mod").program;
+        user_program(p.scores.score_mod, score::Kind::kScore, "score_mod").program;
     const std::vector<int> loads = score::float_loads(program);
     for (size_t i = 0; i < loads.size(); ++i) {
       const int capture = program.nodes()[static_cast<size_t>(loads[i])].index;
@@ -201,8 +202,8 @@ class GradientOracle : public ::testing::Test {
       };
       const int number = capture_of(p, program.captures()[static_cast<size_t>(capture)].name, true);
       if (std::count_if(loads.begin(), loads.end(), reads_it) != 1 || number < 0) continue;
-      p.score_gradient = ScoreGradient::kLoad;
-      p.load = static_cast<int>(i);
+      p.backward.score_gradient = ScoreGradient::kLoad;
+      p.backward.load = static_cast<int>(i);
       Comparison of_load(device_, p, seed);
       of_load.check_places(number, [](const GradientPairs::Pair& pair) { return pair.ds; });
       loads_compared_ += of_load.compared;
@@ -247,7 +248,7 @@ TEST_F(GradientOracle, GradientOfLoadsIsTheDifferenceOfForwards) {
         "op=attention_backward,dtype=fp32,head_dim=16,heads=4/2,batch=2,seqlen_q=4,seqlen_kv=5,"
         "softcap=3,relative_bias=fp32,dropout=0.25");
     const std::string program = std::string(kDeclared) + "return " + text + ";";
-    p.score_mod = read_user_program(program, score::Kind::kScore, "score_mod").digest;
+    p.scores.score_mod = read_user_program(program, score::Kind::kScore, "score_mod").digest;
     check_loads(p, 7);
   }
   EXPECT_GT(loads_compared_, 200);

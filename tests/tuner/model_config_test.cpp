@@ -149,7 +149,7 @@ TEST_F(ConfigFile, ABiasHasTheTypeOfItsModel) {
   const auto biases = [&](const std::vector<Dtype>& dtypes) {
     std::vector<std::string> names;
     for (const Problem& problem : workload_of(t5, "", {{64}, {}, dtypes}).problems)
-      names.emplace_back(score_tensor_name(problem.relative_bias));
+      names.emplace_back(score_tensor_name(problem.scores.relative_bias));
     return names;
   };
   // Biases of encoder, cross-attention and decoder.

@@ -83,7 +83,7 @@ TEST(Workload, GemmaHasItsSoftcapInBothKindsOfLayer) {
   EXPECT_TRUE(workload.notes.empty());
   ASSERT_EQ(workload.layer_kinds.size(), 2U);
   for (const LayerKind& kind : workload.layer_kinds)
-    for (const Problem& problem : kind.problems) EXPECT_EQ(problem.softcap, 50) << kind.name;
+    for (const Problem& problem : kind.problems) EXPECT_EQ(problem.scores.softcap, 50) << kind.name;
 }
 
 TEST(Workload, CrossAttentionHasTheTextsLength) {

@@ -66,8 +66,8 @@ std::function<void(Problem*)> giver_of(const ProgramOptions& options) {
   if (!options.mask_mod.empty())
     mask = read_program(options.mask_mod, score::Kind::kMask, "mask_mod");
   return [score, mask](Problem* problem) {
-    give(score, "score", &SpecFields::score_mod, problem);
-    give(mask, "mask", &SpecFields::mask_mod, problem);
+    give(score, "score", &ScoreFields::score_mod, problem);
+    give(mask, "mask", &ScoreFields::mask_mod, problem);
   };
 }
 
@@ -80,19 +80,22 @@ Problem parse_problem_with(const ProgramOptions& options, const std::string& tex
 
 void require_programs(const std::vector<Problem>& problems) {
   for (const Problem& problem : problems) {
-    if (problem.score_mod) user_program(problem.score_mod, score::Kind::kScore, "score_mod");
-    if (problem.mask_mod) user_program(problem.mask_mod, score::Kind::kMask, "mask_mod");
+    if (problem.scores.score_mod)
+      user_program(problem.scores.score_mod, score::Kind::kScore, "score_mod");
+    if (problem.scores.mask_mod)
+      user_program(problem.scores.mask_mod, score::Kind::kMask, "mask_mod");
   }
 }
 
 std::string program_words(const Problem& problem) {
   std::string words;
-  if (problem.score_mod)
-    words += " --score-mod " +
-             shell_word(user_program(problem.score_mod, score::Kind::kScore, "score_mod").text);
-  if (problem.mask_mod)
+  if (problem.scores.score_mod)
+    words +=
+        " --score-mod " +
+        shell_word(user_program(problem.scores.score_mod, score::Kind::kScore, "score_mod").text);
+  if (problem.scores.mask_mod)
     words += " --mask-mod " +
-             shell_word(user_program(problem.mask_mod, score::Kind::kMask, "mask_mod").text);
+             shell_word(user_program(problem.scores.mask_mod, score::Kind::kMask, "mask_mod").text);
   return words;
 }
 
@@ -105,8 +108,8 @@ std::string program_texts(const SpecFields& spec) {
     if (!source.ends_with('\n')) source += '\n';
     texts += fmt::format("{} {}\n{}", field, to_text(digest), source);
   };
-  add(spec.score_mod, "score_mod");
-  add(spec.mask_mod, "mask_mod");
+  add(spec.scores.score_mod, "score_mod");
+  add(spec.scores.mask_mod, "mask_mod");
   return texts;
 }
 

@@ -169,7 +169,7 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
 }
 
 double AttentionCase::sink(int64_t head) const {
-  if (problem.sinks == ScoreTensor::kNone) return -std::numeric_limits<double>::infinity();
+  if (problem.scores.sinks == ScoreTensor::kNone) return -std::numeric_limits<double>::infinity();
   const auto sinks = static_cast<size_t>(sinks_capture(problem));
   return captures.at(sinks).at(std::array<int64_t, 1>{head});
 }

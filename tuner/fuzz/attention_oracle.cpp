@@ -67,7 +67,7 @@ struct RowPlace {
 // Returns the error that fp32 arithmetic may add to a score; it differs per key. A caller's program
 // may be off by some units in the last place, and softcap by the error of its tanh.
 float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
-  const float units = p.score_mod ? 2e-6F : 6e-7F;
+  const float units = p.scores.score_mod ? 2e-6F : 6e-7F;
   const auto mixed =
       static_cast<uint32_t>(place.row * 31 + key * 17 + place.head * 7 + place.batch);
   return units * (static_cast<float>(mixed * 2654435761U >> 16) / 32768.0F - 1);
@@ -89,7 +89,7 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
       dot =
           static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
     if constexpr (std::is_same_v<Real, float>)
-      if ((p.score_mod || p.softcap != 0) && std::isfinite(dot))
+      if ((p.scores.score_mod || p.scores.softcap != 0) && std::isfinite(dot))
         dot += (1 + std::abs(dot)) * program_noise(p, place, j);
     row.scores.push_back(dot);
     row.highest = std::max(row.highest, row.scores.back());

@@ -38,22 +38,22 @@ void draw_wide_heads(std::mt19937_64& random, Problem* p) {
 
 // Draws score features of any kind, one or several.
 void draw_scores(std::mt19937_64& random, Problem* p) {
-  if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
+  if (random() % 2 == 0) p->scores.softcap = pick(random, {1.5F, 30.0F, 50.0F});
   const auto tensor = [&] {
     return pick(random, {ScoreTensor::kNone, ScoreTensor::kNone, ScoreTensor::kFp32,
                          ScoreTensor::kBf16, ScoreTensor::kFp16});
   };
-  p->bias = tensor();
-  p->relative_bias = tensor();
-  p->alibi = random() % 3 == 0;
-  p->mask_tensor = random() % 4 == 0;
-  p->key_lengths = random() % 4 == 0;
-  p->prefix = p->mask == Mask::kNone && random() % 3 == 0;
-  if (random() % 4 == 0) p->sinks = tensor();
-  p->documents = random() % 4 == 0;
-  p->chunk = pick(random, {0, 0, 0, 64, 100});
-  if (random() % 5 == 0) p->block_map = BlockMapUse::kHides;
-  if (has_mask_program(*p) && random() % 5 == 0) p->block_map = BlockMapUse::kSkips;
+  p->scores.bias = tensor();
+  p->scores.relative_bias = tensor();
+  p->scores.alibi = random() % 3 == 0;
+  p->scores.mask_tensor = random() % 4 == 0;
+  p->scores.key_lengths = random() % 4 == 0;
+  p->scores.prefix = p->mask == Mask::kNone && random() % 3 == 0;
+  if (random() % 4 == 0) p->scores.sinks = tensor();
+  p->scores.documents = random() % 4 == 0;
+  p->scores.chunk = pick(random, {0, 0, 0, 64, 100});
+  if (random() % 5 == 0) p->scores.block_map = BlockMapUse::kHides;
+  if (has_mask_program(*p) && random() % 5 == 0) p->scores.block_map = BlockMapUse::kSkips;
 }
 
 // Changes a program so that it adds a value that does not depend on the score. Then the program
@@ -84,35 +84,39 @@ ScoreTensor draw_tensor(std::mt19937_64& random) {
 
 void set_mask(Mask mask, Problem* p) {
   p->mask = mask;
-  p->prefix = false;
+  p->scores.prefix = false;
 }
 
 using Add = void (*)(std::mt19937_64&, Problem*);
 constexpr Add kFeatures[] = {
     [](std::mt19937_64& r, Problem* p) {
-      p->softcap = pick(r, {1.5F, 20.0F, 50.0F});
+      p->scores.softcap = pick(r, {1.5F, 20.0F, 50.0F});
     },
-    [](std::mt19937_64& r, Problem* p) { p->bias = draw_tensor(r); },
-    [](std::mt19937_64& r, Problem* p) { p->relative_bias = draw_tensor(r); },
-    [](std::mt19937_64&, Problem* p) { p->alibi = true; },
-    [](std::mt19937_64& r, Problem* p) { p->sinks = draw_tensor(r); },
+    [](std::mt19937_64& r, Problem* p) { p->scores.bias = draw_tensor(r); },
+    [](std::mt19937_64& r, Problem* p) { p->scores.relative_bias = draw_tensor(r); },
+    [](std::mt19937_64&, Problem* p) { p->scores.alibi = true; },
+    [](std::mt19937_64& r, Problem* p) { p->scores.sinks = draw_tensor(r); },
     [](std::mt19937_64& r, Problem* p) { p->window_left = static_cast<int64_t>(r() % 100); },
     [](std::mt19937_64& r, Problem* p) { p->window_right = static_cast<int64_t>(r() % 60); },
     [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalTopLeft, p); },
     [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalBottomRight, p); },
     [](std::mt19937_64& r, Problem* p) {
-      p->chunk = pick(r, {1, 16, 64, 100});
+      p->scores.chunk = pick(r, {1, 16, 64, 100});
     },
-    [](std::mt19937_64&, Problem* p) { p->documents = true; },
+    [](std::mt19937_64&, Problem* p) { p->scores.documents = true; },
     [](std::mt19937_64&, Problem* p) {
-      p->prefix = true;
+      p->scores.prefix = true;
       p->mask = Mask::kNone;
     },
-    [](std::mt19937_64&, Problem* p) { p->key_lengths = true; },
-    [](std::mt19937_64&, Problem* p) { p->mask_tensor = true; },
-    [](std::mt19937_64&, Problem* p) { p->block_map = BlockMapUse::kHides; },
-    [](std::mt19937_64& r, Problem* p) { p->score_mod = draw_program(r, score::Kind::kScore, *p); },
-    [](std::mt19937_64& r, Problem* p) { p->mask_mod = draw_program(r, score::Kind::kMask, *p); },
+    [](std::mt19937_64&, Problem* p) { p->scores.key_lengths = true; },
+    [](std::mt19937_64&, Problem* p) { p->scores.mask_tensor = true; },
+    [](std::mt19937_64&, Problem* p) { p->scores.block_map = BlockMapUse::kHides; },
+    [](std::mt19937_64& r, Problem* p) {
+      p->scores.score_mod = draw_program(r, score::Kind::kScore, *p);
+    },
+    [](std::mt19937_64& r, Problem* p) {
+      p->scores.mask_mod = draw_program(r, score::Kind::kMask, *p);
+    },
 };
 constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
 

@@ -39,7 +39,8 @@ Draws draws_of(const FuzzCase& one) {
     draws.q_position0 = q;
     // A table without distances counts as the call's own, which positions do not move.
     const bool has_distances = one.problem.seqlen_q + one.problem.seqlen_kv > 1;
-    draws.kv_position0 = one.problem.relative_bias == ScoreTensor::kNone || has_distances ? kv : q;
+    draws.kv_position0 =
+        one.problem.scores.relative_bias == ScoreTensor::kNone || has_distances ? kv : q;
   }
   draws.numbers = random();
   return draws;

@@ -70,12 +70,12 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   for (int64_t request = 0; request < p.batch; ++request)
     lists.kv_lengths.push_back(checked ? checked_length(request, p.seqlen_kv, random)
                                        : static_cast<int>(p.seqlen_kv));
-  if (p.packed_q) lists.q_begins = begins(p.batch, p.seqlen_q, checked, random);
-  if (p.packed_kv) {
+  if (p.cache.packed_q) lists.q_begins = begins(p.batch, p.seqlen_q, checked, random);
+  if (p.cache.packed_kv) {
     lists.kv_begins = packed_keys(lists.kv_lengths, pages_of_cache(p), random);
     return lists;
   }
-  if (p.page_size == 0) {
+  if (p.cache.page_size == 0) {
     lists.slots = disordered(p, p.batch, random);
     return lists;
   }
@@ -84,7 +84,8 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   for (int64_t request = 0; checked && request < p.batch; ++request) {
     const int length = lists.kv_lengths[static_cast<size_t>(request)];
     const auto row = lists.page_table.begin() + request * lists.page_table_stride;
-    std::fill(row + (length + p.page_size - 1) / p.page_size, row + lists.page_table_stride, -1);
+    std::fill(row + (length + p.cache.page_size - 1) / p.cache.page_size,
+              row + lists.page_table_stride, -1);
   }
   return lists;
 }

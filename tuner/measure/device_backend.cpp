@@ -138,7 +138,7 @@ void DeviceBackend::hold(const Loaded& loaded, Prepared* prepared) {
   prepared->error_max = error.max;
   prepared->error_mean = error.mean;
   std::optional<std::string> wrong = error.wrong;
-  if (!wrong && problem_.deterministic) wrong = compare_two_runs(loaded);
+  if (!wrong && problem_.backward.deterministic) wrong = compare_two_runs(loaded);
   if (wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *wrong, false};
 }
 

@@ -94,7 +94,7 @@ void Inputs::open(const Problem& problem) {
 
 void Inputs::lay_out(const Problem& problem) {
   operands_ = operands_of(problem);
-  v_in_k_ = problem.v_in_k;
+  v_in_k_ = problem.cache.v_in_k;
   int64_t bytes = 0;
   for (const OperandSpec& operand : operands_)
     if (kind_of(operand.role) == OperandKind::kTensor) bytes += set_bytes(operand);

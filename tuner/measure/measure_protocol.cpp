@@ -20,12 +20,14 @@ using Json = nlohmann::json;
 // them.
 Json programs_of(const Problem& p) {
   Json programs = Json::array();
-  if (p.score_mod)
-    programs.push_back({{"text", user_program(p.score_mod, score::Kind::kScore, "score_mod").text},
-                        {"mask", false}});
-  if (p.mask_mod)
+  if (p.scores.score_mod)
     programs.push_back(
-        {{"text", user_program(p.mask_mod, score::Kind::kMask, "mask_mod").text}, {"mask", true}});
+        {{"text", user_program(p.scores.score_mod, score::Kind::kScore, "score_mod").text},
+         {"mask", false}});
+  if (p.scores.mask_mod)
+    programs.push_back(
+        {{"text", user_program(p.scores.mask_mod, score::Kind::kMask, "mask_mod").text},
+         {"mask", true}});
   return programs;
 }
 

@@ -24,7 +24,7 @@ ScoreTensor tensor_of(Dtype dtype) {
 // A prefix makes keys visible that a causal mask hides, so it replaces the causal mask.
 void set_prefix(Problem* problem) {
   problem->mask = Mask::kNone;
-  problem->prefix = true;
+  problem->scores.prefix = true;
 }
 
 // Baichuan's 13B models have ALiBi and its 7B models have rotary positions, but both have the same
@@ -32,20 +32,21 @@ void set_prefix(Problem* problem) {
 void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelScores* scores) {
   constexpr int kHiddenOf7B = 4096;
   const int hidden = fields.integer({"hidden_size"});
-  problem->alibi = hidden != kHiddenOf7B;
+  problem->scores.alibi = hidden != kHiddenOf7B;
   scores->assumptions.push_back(fmt::format(
       "its config does not state the kind of positions; from hidden_size ({}) attune assumes {}",
       hidden,
-      problem->alibi ? "ALiBi, as in the 13B model" : "rotary positions, as in the 7B model"));
+      problem->scores.alibi ? "ALiBi, as in the 13B model"
+                            : "rotary positions, as in the 7B model"));
 }
 
 // Reads one of the words of ModelRow::scores.
 void read_word(std::string_view word, const ModelFields& fields, Problem* problem,
                ModelScores* scores) {
   if (word == "relative_bias") {
-    problem->relative_bias = tensor_of(problem->dtype_o);
+    problem->scores.relative_bias = tensor_of(problem->dtype_o);
   } else if (word == "bias") {
-    problem->bias = tensor_of(problem->dtype_o);
+    problem->scores.bias = tensor_of(problem->dtype_o);
   } else if (word == "prefix") {
     set_prefix(problem);
   } else if (word == "alibi_of_13b") {
@@ -54,7 +55,7 @@ void read_word(std::string_view word, const ModelFields& fields, Problem* proble
     scores->sees_images = true;
     fields.ignore({"mm_tokens_per_image"});
   } else if (word == "sinks") {
-    problem->sinks = tensor_of(problem->dtype_o);
+    problem->scores.sinks = tensor_of(problem->dtype_o);
   } else {
     throw Error(
         ErrorCode::kInternal,
@@ -67,7 +68,7 @@ void read_positions(const ModelFields& fields, Problem* problem, ModelScores* sc
   const std::string positions =
       fields.is_text({"position_embedding_type"}) ? fields.text({"position_embedding_type"}) : "";
   if (fields.flag({"alibi", "use_alibi", "attn_config.alibi"}, false) || positions == "alibi")
-    problem->alibi = true;
+    problem->scores.alibi = true;
   if (positions.rfind("relative", 0) == 0)
     scores->not_supported.push_back(
         fmt::format("positions {} (position_embedding_type)", positions));
@@ -86,14 +87,14 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
   }
   for_each_part(row.scores, ' ',
                 [&](std::string_view word) { read_word(word, fields, problem, &scores); });
-  problem->softcap =
+  problem->scores.softcap =
       static_cast<float>(fields.number_or_zero({"attn_logit_softcapping", "max_attn_value"}));
   read_positions(fields, problem, &scores);
   // For an image, distances have two dimensions. So the bias is a tensor with a value for each row
   // and key.
   const bool image_bias = fields.flag({"use_relative_position_bias"}, false);
   if (fields.flag({"use_shared_relative_position_bias"}, false) || image_bias)
-    problem->bias = tensor_of(problem->dtype_o);
+    problem->scores.bias = tensor_of(problem->dtype_o);
   if (fields.flag({"attn_config.prefix_lm"}, false)) set_prefix(problem);
   if (const double length = fields.number_or_zero({"attn_temperature_len"}); length > 0)
     scores.not_supported.push_back(
@@ -102,7 +103,8 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
 }
 
 void follow_dtype(Problem* problem) {
-  for (ScoreTensor* tensor : {&problem->relative_bias, &problem->bias, &problem->sinks})
+  for (ScoreTensor* tensor :
+       {&problem->scores.relative_bias, &problem->scores.bias, &problem->scores.sinks})
     if (*tensor != ScoreTensor::kNone) *tensor = tensor_of(problem->dtype_o);
 }
 

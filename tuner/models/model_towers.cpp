@@ -159,7 +159,7 @@ class Tower {
       layer.name += ", with images";
       layer.problem.mask = Mask::kNone;
       layer.problem.window_left = layer.problem.window_right = -1;
-      layer.problem.mask_tensor = true;
+      layer.problem.scores.mask_tensor = true;
       model_->layers.push_back(std::move(layer));
     }
   }
@@ -168,10 +168,10 @@ class Tower {
   void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
     const LayerPattern pattern = read_layer_pattern(fields_);
     const auto features = scores_of(&problem);
-    const bool causal = problem.mask != Mask::kNone || problem.prefix;
-    const std::string name = problem.prefix ? "causal after a prefix"
-                             : causal       ? "causal"
-                                            : "both directions";
+    const bool causal = problem.mask != Mask::kNone || problem.scores.prefix;
+    const std::string name = problem.scores.prefix ? "causal after a prefix"
+                             : causal              ? "causal"
+                                                   : "both directions";
     const size_t first = model_->layers.size();
     const auto add_span = [&](const LayerPattern::Part& part, const std::string& span) {
       AttentionLayer& layer = add(name + span, part.layers, lengths, problem);
@@ -187,7 +187,7 @@ class Tower {
       // A causal model's window includes the query itself.
       layer->problem.window_left = causal ? window - 1 : window / 2;
       layer->problem.window_right = causal ? -1 : window / 2;
-      if (problem.prefix)
+      if (problem.scores.prefix)
         layer->not_supported.push_back(
             fmt::format("a prefix that is longer than the window ({})", window));
     }

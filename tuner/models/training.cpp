@@ -32,7 +32,7 @@ Taken add_to(const Training& training, std::vector<Problem>* problems) {
     }
     add(forward);
     for (Problem problem : gradient_problems(forward)) {
-      problem.deterministic = training.deterministic;
+      problem.backward.deterministic = training.deterministic;
       add(problem);
     }
     taken.training |= trains;

@@ -241,7 +241,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         set_dtype(&problem, dtype);
         set_fp8_options(&problem, choice);
         follow_dtype(&problem);
-        if (layer.may_be_padded) problem.key_lengths = choice.padded;
+        if (layer.may_be_padded) problem.scores.key_lengths = choice.padded;
         set_lengths(layer, shape, all_fixed, &problem);
         if (choice.complete) choice.complete(&problem);
         add_once(problem, &kind.problems, &of_kind);

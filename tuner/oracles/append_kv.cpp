@@ -81,7 +81,7 @@ class AppendExpectation final : public Expectation {
   }
 
   int64_t page_rows() const {
-    return problem_.page_size > 0 ? problem_.page_size : problem_.seqlen_kv;
+    return problem_.cache.page_size > 0 ? problem_.cache.page_size : problem_.seqlen_kv;
   }
 
   std::vector<Row> rows_by_lists() const {
@@ -89,16 +89,16 @@ class AppendExpectation final : public Expectation {
     std::vector<Row> rows;
     for (int64_t request = 0; request < problem_.batch; ++request) {
       const auto index = static_cast<size_t>(request);
-      const int64_t first = problem_.packed_q ? lists.q_begins[index] : 0;
+      const int64_t first = problem_.cache.packed_q ? lists.q_begins[index] : 0;
       const int64_t count =
-          problem_.packed_q ? lists.q_begins[index + 1] - first : problem_.seqlen_q;
+          problem_.cache.packed_q ? lists.q_begins[index + 1] - first : problem_.seqlen_q;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t position = lists.kv_lengths[index] - count + i;
-        Row row{problem_.packed_q ? 0 : request, first + i, position, -1, 0};
-        if (position >= 0 && problem_.page_size > 0) {
+        Row row{problem_.cache.packed_q ? 0 : request, first + i, position, -1, 0};
+        if (position >= 0 && problem_.cache.page_size > 0) {
           row.page = lists.page_table[static_cast<size_t>(request * lists.page_table_stride +
-                                                          position / problem_.page_size)];
-          row.key = position % problem_.page_size;
+                                                          position / problem_.cache.page_size)];
+          row.key = position % problem_.cache.page_size;
         } else if (position >= 0) {
           row.page = lists.slots[index];
           row.key = position;
@@ -126,8 +126,8 @@ class AppendExpectation final : public Expectation {
           static_cast<int64_t>(random() % static_cast<uint64_t>(problem_.seqlen_kv));
       slots.push_back(place);
       positions.push_back(position);
-      rows.push_back({problem_.packed_q ? 0 : i / problem_.seqlen_q,
-                      problem_.packed_q ? i : i % problem_.seqlen_q, position,
+      rows.push_back({problem_.cache.packed_q ? 0 : i / problem_.seqlen_q,
+                      problem_.cache.packed_q ? i : i % problem_.seqlen_q, position,
                       place < 0 ? -1 : place / page_rows(), place < 0 ? 0 : place % page_rows()});
     }
     const DeviceMemory device_slots = on_device(slots), device_positions = on_device(positions);
@@ -152,7 +152,7 @@ class AppendExpectation final : public Expectation {
   }
 
   bool has_angles(const Row& row) const {
-    return problem_.rotary != ScoreTensor::kNone && row.position >= 0 &&
+    return problem_.append.rotary != ScoreTensor::kNone && row.position >= 0 &&
            row.position < problem_.seqlen_kv;
   }
 
@@ -160,7 +160,7 @@ class AppendExpectation final : public Expectation {
   Value turned(const float* row, int64_t position, int i) const {
     const int columns = turned_columns(problem_, problem_.head_dim_qk), pairs = columns / 2;
     if (i >= columns) return {static_cast<double>(row[i]), 0};
-    const bool neighbours = problem_.rotary_interleaved;
+    const bool neighbours = problem_.append.rotary_interleaved;
     const bool second = neighbours ? i % 2 == 1 : i >= pairs;
     const int pair = neighbours ? i / 2 : i % pairs;
     const int other = neighbours ? i ^ 1 : second ? i - pairs : i + pairs;
@@ -174,7 +174,7 @@ class AppendExpectation final : public Expectation {
   void compare(const Operands& operands, const std::vector<Row>& rows) {
     compare_cache(operands, rows, Role::kK, Role::kNewK, Role::kKScale);
     compare_cache(operands, rows, Role::kV, Role::kNewV, Role::kVScale);
-    if (problem_.rotary_q) compare_q(operands, rows);
+    if (problem_.append.rotary_q) compare_q(operands, rows);
   }
 
   const OperandSpec& spec_of_role(Role role) const {
@@ -200,7 +200,7 @@ class AppendExpectation final : public Expectation {
       for (const Row* row : of_page[static_cast<size_t>(number)]) {
         for (int head = 0; head < cache.heads; ++head) {
           const float* const from = given_.at(of_rows).at(row->batch, row->row, head);
-          const bool turns = role == Role::kK && problem_.rotary != ScoreTensor::kNone;
+          const bool turns = role == Role::kK && problem_.append.rotary != ScoreTensor::kNone;
           std::vector<Value> values;
           for (int i = 0; i < cache.columns; ++i)
             values.push_back(turns ? turned(from, row->position, i)
@@ -226,9 +226,9 @@ class AppendExpectation final : public Expectation {
   double factor_of(const Operands& operands, Role role, const Row& row, int head,
                    const std::vector<Value>& values) {
     if (!is_8_bit(problem_.dtype_kv)) return 1.0;
-    if (problem_.kv_factors == KvFactors::kHeads)
+    if (problem_.cache.kv_factors == KvFactors::kHeads)
       return static_cast<double>(bench_.inputs.factor(role, 0, head, 0));
-    if (problem_.kv_factors == KvFactors::kKeys)
+    if (problem_.cache.kv_factors == KvFactors::kKeys)
       return static_cast<double>(bench_.inputs.factor(role, row.page, head, row.key));
     const ScaleView& view = operands.*factors_of(role);
     float made = 0;

@@ -73,7 +73,7 @@ class GradientExpectation final : public Expectation {
             contiguous_view(gradient).batch_stride * gradient.batch * dtype_bytes(gradient.dtype),
             nullptr);
     launch(operands);
-    if (problem_.accumulate) launch(operands);
+    if (problem_.backward.accumulate) launch(operands);
     Comparison comparison(problem_, weights_on(bench_.device.target()));
     for (const ExpectedRow& expected : expected_) {
       const OperandSpec& gradient = pairs_.spec_of(expected.role);
@@ -96,11 +96,11 @@ class GradientExpectation final : public Expectation {
     const KeyHead keys = pairs_.key_head(batch, head_kv);
     std::vector<QueryHead> heads;
     for (int i = 0; i < ratio; ++i) heads.push_back(pairs_.query_head(batch, head_kv * ratio + i));
-    for (int i = 0; asks(p.gradients, Gradients::kQ) && i < ratio; ++i)
+    for (int i = 0; asks(p.backward.gradients, Gradients::kQ) && i < ratio; ++i)
       if (all || i == 0 || i == ratio - 1)
         for (const int64_t row : places(p.seqlen_q, all))
           expect_row(heads[static_cast<size_t>(i)], keys, {batch, row, head_kv * ratio + i});
-    if (asks(p.gradients, Gradients::kK) || asks(p.gradients, Gradients::kV))
+    if (asks(p.backward.gradients, Gradients::kK) || asks(p.backward.gradients, Gradients::kV))
       for (const int64_t key : places(p.seqlen_kv, all))
         expect_key(heads, keys, {batch, key, head_kv});
   }
@@ -126,14 +126,14 @@ class GradientExpectation final : public Expectation {
         dk.add_pair(made, heads[i].q.row(row));
         add(made.p, heads[i].dout.row(row), &dv);
       }
-    if (asks(problem_.gradients, Gradients::kK))
+    if (asks(problem_.backward.gradients, Gradients::kK))
       keep(Role::kDk, at, dk.values, static_cast<double>(problem_.scale()), dk.rms_of_terms());
-    if (asks(problem_.gradients, Gradients::kV)) keep(Role::kDv, at, dv, 1);
+    if (asks(problem_.backward.gradients, Gradients::kV)) keep(Role::kDv, at, dv, 1);
   }
 
   void keep(Role role, const RowPlace& at, const std::vector<double>& values, double factor,
             double terms = 0) {
-    if (problem_.accumulate) factor *= 2;
+    if (problem_.backward.accumulate) factor *= 2;
     ExpectedRow row{role, at, {}, std::fabs(factor) * terms};
     for (const double value : values) row.values.push_back(static_cast<float>(factor * value));
     expected_.push_back(std::move(row));
@@ -149,7 +149,8 @@ class AttentionBackwardOracle final : public Oracle {
  public:
   Op op() const override { return Op::kAttentionBackward; }
   std::unique_ptr<Expectation> expect(const OracleBench& bench) const override {
-    if (bench.problem.score_gradient != ScoreGradient::kNone) return expect_score_gradient(bench);
+    if (bench.problem.backward.score_gradient != ScoreGradient::kNone)
+      return expect_score_gradient(bench);
     return std::make_unique<GradientExpectation>(bench);
   }
 };

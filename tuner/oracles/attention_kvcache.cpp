@@ -91,15 +91,16 @@ class CacheExpectation final : public Expectation {
     const OperandSpec& tensor = spec_of_role(role);
     const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
     Rows all{{}, tensor.heads, tensor.columns};
-    if (problem_.packed_kv) {
+    if (problem_.cache.packed_kv) {
       const int64_t first = lists_.kv_begins[static_cast<size_t>(request)];
       all.values = tensor_rows(bench_.device, tensor, view, 0, first, first + length);
       add_factors(role, 0, first, first + length, &all);
       return all;
     }
-    const int64_t step = problem_.page_size > 0 ? problem_.page_size : std::max<int64_t>(length, 1);
+    const int64_t step =
+        problem_.cache.page_size > 0 ? problem_.cache.page_size : std::max<int64_t>(length, 1);
     for (int64_t key = 0; key < length; key += step) {
-      const int64_t page = problem_.page_size > 0
+      const int64_t page = problem_.cache.page_size > 0
                                ? lists_.page_table[static_cast<size_t>(
                                      request * lists_.page_table_stride + key / step)]
                                : lists_.slots[static_cast<size_t>(request)];
@@ -113,7 +114,7 @@ class CacheExpectation final : public Expectation {
 
   void add_factors(Role of, int64_t page, int64_t first, int64_t end, Rows* rows) const {
     const Role role = of == Role::kK ? Role::kKScale : Role::kVScale;
-    const bool by_key = problem_.kv_factors != KvFactors::kHeads;
+    const bool by_key = problem_.cache.kv_factors != KvFactors::kHeads;
     for (int64_t row = first; row < end; ++row)
       for (int64_t head = 0; head < rows->heads; ++head)
         rows->factors.push_back(!is_8_bit(problem_.dtype_kv) ? 1.0
@@ -124,9 +125,9 @@ class CacheExpectation final : public Expectation {
   void expect_request(int64_t request) {
     const auto index = static_cast<size_t>(request);
     int64_t length = lists_.kv_lengths[index];
-    if (problem_.packed_kv)
+    if (problem_.cache.packed_kv)
       length = std::min<int64_t>(length, lists_.kv_begins[index + 1] - lists_.kv_begins[index]);
-    const bool packed = problem_.packed_q;
+    const bool packed = problem_.cache.packed_q;
     const int64_t first = packed ? lists_.q_begins[index] : 0;
     const int64_t rows = packed ? lists_.q_begins[index + 1] - first : problem_.seqlen_q;
     if (rows == 0) return;
@@ -211,8 +212,8 @@ class CacheExpectation final : public Expectation {
   }
 
   double sink(int head) const {
-    return problem_.sinks == ScoreTensor::kNone ? -std::numeric_limits<double>::infinity()
-                                                : scores_.sink(head);
+    return problem_.scores.sinks == ScoreTensor::kNone ? -std::numeric_limits<double>::infinity()
+                                                       : scores_.sink(head);
   }
 
   const OracleBench bench_;

@@ -9,7 +9,7 @@ namespace attune {
 HostScores::HostScores(const Device& device, const Problem& problem, const ScoreOperands& operands)
     : problem_(problem),
       scored_(is_scored(problem)),
-      bends_(problem.softcap != 0 || problem.score_mod),
+      bends_(problem.scores.softcap != 0 || problem.scores.score_mod),
       program_(score_program(problem)) {
   if (!has_score_args(problem)) return;
   ScoreOperands on_host = operands;
@@ -23,7 +23,7 @@ HostScores::HostScores(const Device& device, const Problem& problem, const Score
   }
   args_ = score_args(problem, score_captures(problem), &on_host);
   loads_ = score::loads_of(program_, args_);
-  if (is_of_load(problem.score_gradient)) by_load_ = score_slope_program(problem);
+  if (is_of_load(problem.backward.score_gradient)) by_load_ = score_slope_program(problem);
   if (!by_load_) return;
   const auto& [program, places] = *by_load_;
   args_by_load_ = args_;
@@ -37,7 +37,7 @@ HostScores::HostScores(const Device& device, const Problem& problem, const Score
 
 double HostScores::sink(int head) const {
   const auto capture = static_cast<size_t>(sinks_capture(problem_));
-  return load_capture(capture_type(problem_.sinks), captures_[capture].data(), head);
+  return load_capture(capture_type(problem_.scores.sinks), captures_[capture].data(), head);
 }
 
 HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t row, int64_t key,
@@ -57,7 +57,7 @@ HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t 
     return score::evaluate(program_, point, loads_);
   };
   const double value = value_at(score);
-  if (is_of_load(problem_.score_gradient)) {
+  if (is_of_load(problem_.backward.score_gradient)) {
     if (!by_load_ || !std::isfinite(value)) return {value};
     point.score = score;
     return {value, score::evaluate(by_load_->program, point, loads_by_load_)};

@@ -103,7 +103,7 @@ class QuantiseCheck {
         scale.data[block.batch * scale.batch_stride + block.head * scale.head_stride +
                    block.index * scale.block_stride]);
     const double want = largest < kSmallest ? 1.0 : std::max(largest / table_.back(), kSmallest);
-    const double allowed = problem_.fp8.rotation == Rotation::kNone ? 1e-6 : 2e-6;
+    const double allowed = problem_.quantise.rotation == Rotation::kNone ? 1e-6 : 2e-6;
     if (!(std::fabs(got - want) <= allowed * want))
       blame(fmt::format("the factor of batch {}, head {}, block {} is {}; it should be {}",
                         block.batch, block.head, block.index, got, want));
@@ -122,7 +122,7 @@ class QuantiseCheck {
   void check_row(const Block& block, int64_t row, const std::vector<double>& values,
                  double factor) {
     const double slack =
-        problem_.fp8.rotation == Rotation::kNone ? 0 : kRotationError * rms(values);
+        problem_.quantise.rotation == Rotation::kNone ? 0 : kRotationError * rms(values);
     for (size_t i = 0; i < values.size(); ++i) {
       const uint8_t got = code_at(block, row, static_cast<int64_t>(i));
       ++elements_;
@@ -178,7 +178,7 @@ std::vector<double> rotated_row(const Problem& p, const Operands& host, int64_t 
     values[static_cast<size_t>(i)] =
         std::fabs(value) < kSmallest ? std::copysign(0.0, value) : value;
   }
-  if (p.fp8.rotation == Rotation::kHadamard) rotate(&values);
+  if (p.quantise.rotation == Rotation::kHadamard) rotate(&values);
   return values;
 }
 

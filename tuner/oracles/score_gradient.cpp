@@ -29,7 +29,7 @@ class ScoreGradientExpectation final : public Expectation {
   explicit ScoreGradientExpectation(const OracleBench& bench)
       : bench_(bench),
         problem_(bench.problem),
-        layout_(layout_of(problem_.score_gradient)),
+        layout_(layout_of(problem_.backward.score_gradient)),
         pairs_(bench_) {
     choose_lines(useful_flops(problem_) <= kMostFlops);
     const Problem& p = problem_;
@@ -59,7 +59,7 @@ class ScoreGradientExpectation final : public Expectation {
   }
 
  private:
-  bool repeated(Repeats axis) const { return repeats(problem_.repeats, axis); }
+  bool repeated(Repeats axis) const { return repeats(problem_.backward.repeats, axis); }
   // Slopes and sinks have one column per head.
   bool by_column() const {
     return layout_ == ScoreGradient::kAlibi || layout_ == ScoreGradient::kSinks;
@@ -135,7 +135,7 @@ class ScoreGradientExpectation final : public Expectation {
   double gradient_at(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
                      int64_t batch, int head, int64_t row, int64_t key) const {
     const GradientPairs::Pair pair = pairs_.pair(rows, keys, batch, head, row, key);
-    return is_of_load(problem_.score_gradient) ? pair.ds : pair.dz;
+    return is_of_load(problem_.backward.score_gradient) ? pair.ds : pair.dz;
   }
 
   double of_sink(const GradientPairs::QueryHead& rows, int head) const {

@@ -20,19 +20,20 @@ namespace {
 }
 
 void check_rotary(const Problem& p) {
-  if (p.rotary == ScoreTensor::kNone) {
-    if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
+  if (p.append.rotary == ScoreTensor::kNone) {
+    if (p.append.rotary_dim != 0 || p.append.rotary_interleaved || p.append.rotary_q)
       refuse(
           fmt::format("rotary is none, but rotary_dim is {}, rotary_interleaved {:d} and rotary_q "
                       "{:d}; rotary must be fp32, bf16 or fp16 (the type of cosines and sines), or "
                       "the other three 0",
-                      p.rotary_dim, p.rotary_interleaved, p.rotary_q));
+                      p.append.rotary_dim, p.append.rotary_interleaved, p.append.rotary_q));
     return;
   }
-  if (p.rotary_dim < 0 || p.rotary_dim > p.head_dim_qk || p.rotary_dim % 2 != 0)
+  if (p.append.rotary_dim < 0 || p.append.rotary_dim > p.head_dim_qk ||
+      p.append.rotary_dim % 2 != 0)
     refuse(fmt::format(
         "rotary_dim is {}; must be even, from 2 to head_dim_qk ({}), or 0 for all columns",
-        p.rotary_dim, p.head_dim_qk));
+        p.append.rotary_dim, p.head_dim_qk));
 }
 
 void check(const Problem& p) {
@@ -42,7 +43,7 @@ void check(const Problem& p) {
   if (p.batch * p.seqlen_q >= kMostRows)
     refuse(fmt::format("batch is {} and seqlen_q is {}; their product must be below 2^31", p.batch,
                        p.seqlen_q));
-  if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
+  if (p.cache.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
   check_no_mask(p, "append_kv");
   if (p.softmax_scale) refuse("scale is given; op append_kv has no scores to scale");
   for (const ScoreFeature* feature : score_features())
@@ -56,28 +57,29 @@ OperandSpec written(OperandSpec operand) {
 }
 
 OperandList operands(const Problem& p) {
-  const int64_t pages = pages_of_cache(p), keys = p.page_size > 0 ? p.page_size : p.seqlen_kv;
-  const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
-  const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
+  const int64_t pages = pages_of_cache(p),
+                keys = p.cache.page_size > 0 ? p.cache.page_size : p.seqlen_kv;
+  const int64_t batch = p.cache.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
+  const int64_t rows = p.cache.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads_kv = p.num_heads_kv;
   const OperandSpec k{Role::kNewK, "append.k", p.dtype_q, batch, rows, heads_kv, p.head_dim_qk};
   const OperandSpec v{Role::kNewV, "append.v", p.dtype_q, batch, rows, heads_kv, p.head_dim_v};
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, p.num_heads_q, p.head_dim_qk};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk};
-  OperandList all{k.of_packed(p.packed_q), v.of_packed(p.packed_q),
+  OperandList all{k.of_packed(p.cache.packed_q), v.of_packed(p.cache.packed_q),
                   written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk}),
                   written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v})};
-  if (p.rotary != ScoreTensor::kNone) {
-    const Dtype dtype = p.rotary == ScoreTensor::kFp32   ? Dtype::kFp32
-                        : p.rotary == ScoreTensor::kBf16 ? Dtype::kBf16
-                                                         : Dtype::kFp16;
+  if (p.append.rotary != ScoreTensor::kNone) {
+    const Dtype dtype = p.append.rotary == ScoreTensor::kFp32   ? Dtype::kFp32
+                        : p.append.rotary == ScoreTensor::kBf16 ? Dtype::kBf16
+                                                                : Dtype::kFp16;
     const int pairs = turned_columns(p, p.head_dim_qk) / 2;
     all.add({Role::kCos, "append.cos", dtype, 1, p.seqlen_kv, 1, pairs});
     all.add({Role::kSin, "append.sin", dtype, 1, p.seqlen_kv, 1, pairs});
   }
-  if (p.rotary_q) {
-    all.add(q.of_packed(p.packed_q));
-    all.add(written(o.of_packed(p.packed_q)));
+  if (p.append.rotary_q) {
+    all.add(q.of_packed(p.cache.packed_q));
+    all.add(written(o.of_packed(p.cache.packed_q)));
   }
   add_cache_factors(p, pages, keys, &all);
   return all;
@@ -90,22 +92,22 @@ double bytes(const Problem& p) {
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q);
   const double of_kv = static_cast<double>(p.num_heads_kv) * (p.head_dim_qk + p.head_dim_v) *
                        (dtype_bytes(p.dtype_q) + dtype_bytes(p.dtype_kv));
-  const double of_q =
-      p.rotary_q ? static_cast<double>(p.num_heads_q) * p.head_dim_qk * 2 * dtype_bytes(p.dtype_q)
-                 : 0;
+  const double of_q = p.append.rotary_q ? static_cast<double>(p.num_heads_q) * p.head_dim_qk * 2 *
+                                              dtype_bytes(p.dtype_q)
+                                        : 0;
   return rows * (of_kv + of_q);
 }
 
 }  // namespace
 
 int turned_columns(const SpecFields& fields, int head_dim_qk) {
-  if (fields.rotary == ScoreTensor::kNone) return 0;
-  return fields.rotary_dim > 0 ? fields.rotary_dim : head_dim_qk;
+  if (fields.append.rotary == ScoreTensor::kNone) return 0;
+  return fields.append.rotary_dim > 0 ? fields.append.rotary_dim : head_dim_qk;
 }
 
 Problem canonical_of_append(const Problem& asked) {
   Problem p = asked;
-  if (p.rotary_dim == p.head_dim_qk) p.rotary_dim = 0;
+  if (p.append.rotary_dim == p.head_dim_qk) p.append.rotary_dim = 0;
   return p;
 }
 

@@ -33,57 +33,59 @@ int axes_of(ScoreGradient gradient) {
 }
 
 void check_load(const Problem& p) {
-  if (!p.score_mod) return;
+  if (!p.scores.score_mod) return;
   const auto loads = static_cast<int>(
-      score::float_loads(user_program(p.score_mod, score::Kind::kScore, "score_mod").program)
+      score::float_loads(user_program(p.scores.score_mod, score::Kind::kScore, "score_mod").program)
           .size());
-  if (p.load < 0 || p.load >= loads)
+  if (p.backward.load < 0 || p.backward.load >= loads)
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format(
             "load is {}; score_mod has {} loads of floats; must be a load's number, counted from 0",
-            p.load, loads));
+            p.backward.load, loads));
 }
 
 void check_score_gradient(const Problem& p) {
-  if (p.score_gradient == ScoreGradient::kNone) return;
-  const std::string_view name = score_gradient_name(p.score_gradient);
+  if (p.backward.score_gradient == ScoreGradient::kNone) return;
+  const std::string_view name = score_gradient_name(p.backward.score_gradient);
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
-  if (is_of_load(p.score_gradient)) check_load(p);
-  const bool there = is_of_load(p.score_gradient)               ? static_cast<bool>(p.score_mod)
-                     : p.score_gradient == ScoreGradient::kBias ? p.bias != ScoreTensor::kNone
-                     : p.score_gradient == ScoreGradient::kRelativeBias
-                         ? p.relative_bias != ScoreTensor::kNone
-                     : p.score_gradient == ScoreGradient::kAlibi ? p.alibi
-                                                                 : p.sinks != ScoreTensor::kNone;
-  if (!there && is_of_load(p.score_gradient))
+  if (is_of_load(p.backward.score_gradient)) check_load(p);
+  const bool there =
+      is_of_load(p.backward.score_gradient)               ? static_cast<bool>(p.scores.score_mod)
+      : p.backward.score_gradient == ScoreGradient::kBias ? p.scores.bias != ScoreTensor::kNone
+      : p.backward.score_gradient == ScoreGradient::kRelativeBias
+          ? p.scores.relative_bias != ScoreTensor::kNone
+      : p.backward.score_gradient == ScoreGradient::kAlibi ? p.scores.alibi
+                                                           : p.scores.sinks != ScoreTensor::kNone;
+  if (!there && is_of_load(p.backward.score_gradient))
     refuse(fmt::format(
         "score_gradient is {}, but there is no score_mod; give one that loads floats", name));
   if (!there)
     refuse(
         fmt::format("score_gradient is {}, but the problem has no {}: must be none", name, name));
-  if (p.accumulate)
+  if (p.backward.accumulate)
     refuse(fmt::format("accumulate is 1 and score_gradient is {}; give only one of them", name));
-  if (p.gradients != Gradients::kAll)
+  if (p.backward.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {} and score_gradient is {}; give only one of them",
-                       gradients_text(p.gradients), name));
-  const int more = static_cast<int>(p.repeats) & ~axes_of(p.score_gradient);
+                       gradients_text(p.backward.gradients), name));
+  const int more = static_cast<int>(p.backward.repeats) & ~axes_of(p.backward.score_gradient);
   if (more != 0)
-    refuse(fmt::format("repeats is {}; for {} it must be letters of {}", repeats_text(p.repeats),
-                       name, repeats_text(static_cast<Repeats>(axes_of(p.score_gradient)))));
+    refuse(fmt::format("repeats is {}; for {} it must be letters of {}",
+                       repeats_text(p.backward.repeats), name,
+                       repeats_text(static_cast<Repeats>(axes_of(p.backward.score_gradient)))));
 }
 
 // Repeated axes have extent 1.
 OperandSpec dscores(const Problem& p) {
   const auto extent = [&](Repeats axis, int64_t whole) {
-    return repeats(p.repeats, axis) ? std::min<int64_t>(whole, 1) : whole;
+    return repeats(p.backward.repeats, axis) ? std::min<int64_t>(whole, 1) : whole;
   };
   const int64_t batch = extent(Repeats::kBatch, p.batch);
   const int64_t heads = extent(Repeats::kHeads, p.num_heads_q);
   OperandSpec made{Role::kDscores, "gradients.dscores", Dtype::kFp32, 1, 1, 1, heads};
-  const ScoreGradient layout = layout_of(p.score_gradient);
+  const ScoreGradient layout = layout_of(p.backward.score_gradient);
   if (layout == ScoreGradient::kBias) {
     made.batch = batch;
     made.rows = extent(Repeats::kRows, p.seqlen_q);
@@ -124,15 +126,15 @@ OperandList operands(const Problem& p) {
       {Role::kDout, "gradients.dout", p.dtype_o, b, rows, heads, p.head_dim_v},
       {Role::kLse, "lse", Dtype::kFp32, b, rows, heads},
       {Role::kDlse, "gradients.dlse", Dtype::kFp32, b, rows, heads, 1, false, false, true}};
-  if (p.score_gradient != ScoreGradient::kNone) {
+  if (p.backward.score_gradient != ScoreGradient::kNone) {
     all.add(dscores(p));
     return all;
   }
   const auto add = [&](Gradients one, OperandSpec gradient) {
     gradient.written = true;
-    gradient.added_to = p.accumulate;
-    if (p.accumulate) gradient.dtype = Dtype::kFp32;
-    if (asks(p.gradients, one)) all.add(gradient);
+    gradient.added_to = p.backward.accumulate;
+    if (p.backward.accumulate) gradient.dtype = Dtype::kFp32;
+    if (asks(p.backward.gradients, one)) all.add(gradient);
   };
   add(Gradients::kQ, {Role::kDq, "gradients.dq", p.dtype_q, b, rows, heads, p.head_dim_qk});
   add(Gradients::kK, {Role::kDk, "gradients.dk", p.dtype_kv, b, keys, heads_kv, p.head_dim_qk});
@@ -142,11 +144,12 @@ OperandList operands(const Problem& p) {
 
 // Counts S, and the other four products as far as the requested gradients need them.
 double flops(const Problem& p) {
-  if (p.score_gradient == ScoreGradient::kSinks) return 0;
-  if (p.score_gradient != ScoreGradient::kNone) return visible_flops(p);  // S and dP
-  const bool q = asks(p.gradients, Gradients::kQ), k = asks(p.gradients, Gradients::kK);
+  if (p.backward.score_gradient == ScoreGradient::kSinks) return 0;
+  if (p.backward.score_gradient != ScoreGradient::kNone) return visible_flops(p);  // S and dP
+  const bool q = asks(p.backward.gradients, Gradients::kQ),
+             k = asks(p.backward.gradients, Gradients::kK);
   const int columns_qk = 1 + (q ? 1 : 0) + (k ? 1 : 0);
-  const int columns_v = (q || k ? 1 : 0) + (asks(p.gradients, Gradients::kV) ? 1 : 0);
+  const int columns_v = (q || k ? 1 : 0) + (asks(p.backward.gradients, Gradients::kV) ? 1 : 0);
   const double both = p.head_dim_qk + p.head_dim_v;  // for the forward pass's two products
   return visible_flops(p) * (columns_qk * p.head_dim_qk + columns_v * p.head_dim_v) / both;
 }
@@ -165,16 +168,17 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
   const auto add = [&](bool there, ScoreGradient of, Repeats repeats) {
     if (!there) return;
     Problem problem = backward;
-    problem.score_gradient = of;
-    problem.repeats = repeats;
+    problem.backward.score_gradient = of;
+    problem.backward.repeats = repeats;
     all.push_back(problem);
   };
   // Assumes that training uses one bias for all batch entries, so its gradient is summed over the
   // batch. The relative bias and the sinks have no batch axis.
-  add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
+  add(forward.scores.bias != ScoreTensor::kNone, ScoreGradient::kBias,
       forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
-  add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);
-  add(forward.sinks != ScoreTensor::kNone, ScoreGradient::kSinks, Repeats::kNone);
+  add(forward.scores.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias,
+      Repeats::kNone);
+  add(forward.scores.sinks != ScoreTensor::kNone, ScoreGradient::kSinks, Repeats::kNone);
   return all;
 }
 

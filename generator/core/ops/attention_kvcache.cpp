@@ -55,29 +55,31 @@ void check(const Problem& p) {
     refuse(
         "mask is causal_top_left; op attention_kvcache takes none or causal_bottom_right, since "
         "rows are the newest tokens");
-  if (p.packed_kv && p.page_size > 0)
+  if (p.cache.packed_kv && p.cache.page_size > 0)
     refuse(fmt::format(
         "packed_kv is 1 and page_size is {}; give only one of them: packed keys have no pages",
-        p.page_size));
+        p.cache.page_size));
 }
 
 // The number of packed rows is the most that all requests may have. Rows past the last request are
 // not accessed.
 OperandList operands(const Problem& p) {
-  const int64_t pages = p.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
-  const int64_t keys = p.packed_kv       ? pages_of_cache(p)
-                       : p.page_size > 0 ? p.page_size
-                                         : p.seqlen_kv;
-  const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
-  const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
+  const int64_t pages =
+      p.cache.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
+  const int64_t keys = p.cache.packed_kv       ? pages_of_cache(p)
+                       : p.cache.page_size > 0 ? p.cache.page_size
+                                               : p.seqlen_kv;
+  const int64_t batch = p.cache.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
+  const int64_t rows = p.cache.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk};
   const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk};
   const OperandSpec v{Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true};
   const OperandSpec lse{Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true};
-  OperandList all{q.of_packed(p.packed_q), k.of_packed(p.packed_kv), v.of_packed(p.packed_kv),
-                  o.of_packed(p.packed_q), lse.of_packed(p.packed_q)};
+  OperandList all{q.of_packed(p.cache.packed_q), k.of_packed(p.cache.packed_kv),
+                  v.of_packed(p.cache.packed_kv), o.of_packed(p.cache.packed_q),
+                  lse.of_packed(p.cache.packed_q)};
   add_cache_factors(p, pages, keys, &all);
   return all;
 }
@@ -92,8 +94,8 @@ double flops(const Problem& p) {
 
 void check_cached_problem(const Problem& p, const char* op) {
   check_dtypes(p, op);
-  if (p.page_size < 0 || p.page_size > kMaxPageSize)
-    refuse(fmt::format("page_size is {}; must be 1 to {}, or 0 for no pages", p.page_size,
+  if (p.cache.page_size < 0 || p.cache.page_size > kMaxPageSize)
+    refuse(fmt::format("page_size is {}; must be 1 to {}, or 0 for no pages", p.cache.page_size,
                        kMaxPageSize));
   if (p.num_pages < 0 || p.num_pages >= kMaxPages)
     refuse(fmt::format(
@@ -104,24 +106,24 @@ void check_cached_problem(const Problem& p, const char* op) {
 
 void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandList* all) {
   if (!is_8_bit(p.dtype_kv)) return;
-  const bool by_key = p.kv_factors != KvFactors::kHeads;
+  const bool by_key = p.cache.kv_factors != KvFactors::kHeads;
   for (const auto& [role, name] :
        {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
     OperandSpec scale{role, name, p.dtype_kv, by_key ? pages : 1, keys, p.num_heads_kv};
     if (by_key) scale.block = 1;
-    scale.written = p.kv_factors == KvFactors::kMade;
+    scale.written = p.cache.kv_factors == KvFactors::kMade;
     scale.optional = !by_key;
     all->add(scale);
   }
 }
 
 int64_t pages_of_request(const Problem& p) {
-  return p.page_size > 0 ? (p.seqlen_kv + p.page_size - 1) / p.page_size : 1;
+  return p.cache.page_size > 0 ? (p.seqlen_kv + p.cache.page_size - 1) / p.cache.page_size : 1;
 }
 
 int64_t pages_of_cache(const Problem& p) {
   if (p.num_pages > 0) return p.num_pages;
-  return p.batch * (p.packed_kv ? p.seqlen_kv : pages_of_request(p));
+  return p.batch * (p.cache.packed_kv ? p.seqlen_kv : pages_of_request(p));
 }
 
 Problem canonical_of_cache(const Problem& asked) {

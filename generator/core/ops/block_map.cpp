@@ -28,8 +28,8 @@ void check(const Problem& p) {
   for (const ScoreFeature* feature : score_features())
     if (feature->step != ScoreStep::kMask && feature->is_on(p))
       refuse(fmt::format("{} is given; op block_map takes only masks", feature->field));
-  if (p.sinks != ScoreTensor::kNone) refuse("sinks is given; op block_map takes only masks");
-  if (p.block_map == BlockMapUse::kSkips)
+  if (p.scores.sinks != ScoreTensor::kNone) refuse("sinks is given; op block_map takes only masks");
+  if (p.scores.block_map == BlockMapUse::kSkips)
     refuse("block_map is skips; op block_map makes such maps: must be none or hides");
   if (!has_mask_program(p))
     refuse(
@@ -55,11 +55,11 @@ Problem block_map_problem(const Problem& of) {
   p.dtype_q = p.dtype_kv = p.dtype_o = defaults.dtype_q;
   p.fp8 = {};
   p.softmax_scale.reset();
-  p.softcap = 0;
-  p.score_mod = {};
-  p.bias = p.relative_bias = p.sinks = ScoreTensor::kNone;
-  p.alibi = false;
-  p.block_map = BlockMapUse::kNone;
+  p.scores.softcap = 0;
+  p.scores.score_mod = {};
+  p.scores.bias = p.scores.relative_bias = p.scores.sinks = ScoreTensor::kNone;
+  p.scores.alibi = false;
+  p.scores.block_map = BlockMapUse::kNone;
   if (!has_mask_program(p)) return p;  // which validate() refuses
   const MaskDependence masks = mask_dependence(p);
   const auto is_on = [](const MaskDependence::Part& part) {

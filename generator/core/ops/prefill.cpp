@@ -39,7 +39,7 @@ void check_dtypes(const Problem& p) {
 
 void check(const Problem& p) {
   check_dtypes(p);
-  if (p.fp8.rotation != Rotation::kNone)
+  if (p.quantise.rotation != Rotation::kNone)
     throw Error(ErrorCode::kInvalidArgument,
                 "rotation is hadamard; must be none: the quantise op rotates, attention takes "
                 "rotated operands as they are");

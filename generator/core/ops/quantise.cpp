@@ -36,7 +36,7 @@ void check(const Problem& p) {
                        accuracy_name(p.fp8.accuracy)));
   if (p.softmax_scale) refuse("scale is given; op quantise has no softmax");
   const bool power_of_two = (p.head_dim_qk & (p.head_dim_qk - 1)) == 0;
-  if (p.fp8.rotation == Rotation::kHadamard && !power_of_two)
+  if (p.quantise.rotation == Rotation::kHadamard && !power_of_two)
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format("head_dim_qk is {}; a Hadamard rotation takes powers of two", p.head_dim_qk));

@@ -86,10 +86,11 @@ void check_fp8_options(const Problem& p) {
 }
 
 void check_no_cache(const Problem& p, const std::string& op) {
-  if (p.page_size != 0)
-    refuse(fmt::format("page_size is {}; op {} has no cache: must be 0", p.page_size, op));
-  if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: must be 0", op));
-  if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: must be 0", op));
+  if (p.cache.page_size != 0)
+    refuse(fmt::format("page_size is {}; op {} has no cache: must be 0", p.cache.page_size, op));
+  if (p.cache.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: must be 0", op));
+  if (p.cache.packed_kv)
+    refuse(fmt::format("packed_kv is 1; op {} has no requests: must be 0", op));
   if (p.num_pages != 0)
     refuse(fmt::format("num_pages is {}; op {} has no cache: must be 0", p.num_pages, op));
 }
@@ -98,25 +99,25 @@ void check_kv_factors(const Problem& p, const OpDescription& op) {
   if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
     refuse(
         fmt::format("dtype_kv is int8; op {} has no cache, and only a cache may be int8", op.name));
-  if (p.kv_factors == KvFactors::kHeads) return;
+  if (p.cache.kv_factors == KvFactors::kHeads) return;
   if (!op.has_cache || !is_8_bit(p.dtype_kv))
     refuse(
         fmt::format("kv_factors is {} and dtype_kv is {} in op {}; must be heads: only 8-bit "
                     "caches have other factors",
-                    kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
-  if (p.kv_factors == KvFactors::kMade && !op.appends)
+                    kv_factors_name(p.cache.kv_factors), dtype_name(p.dtype_kv), op.name));
+  if (p.cache.kv_factors == KvFactors::kMade && !op.appends)
     refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads or keys", op.name));
 }
 
 void check_no_rotary(const Problem& p, const std::string& op) {
-  if (p.rotary != ScoreTensor::kNone)
+  if (p.append.rotary != ScoreTensor::kNone)
     refuse(fmt::format("rotary is {}; op {} rotates nothing: must be none",
-                       score_tensor_name(p.rotary), op));
-  if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
+                       score_tensor_name(p.append.rotary), op));
+  if (p.append.rotary_dim != 0 || p.append.rotary_interleaved || p.append.rotary_q)
     refuse(
         fmt::format("rotary_dim is {}, rotary_interleaved {:d} and rotary_q {:d}; op {} rotates "
                     "nothing: must be 0",
-                    p.rotary_dim, p.rotary_interleaved, p.rotary_q, op));
+                    p.append.rotary_dim, p.append.rotary_interleaved, p.append.rotary_q, op));
 }
 
 }  // namespace
@@ -151,32 +152,32 @@ void validate(const Problem& p) {
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   const OpDescription& op = describe(p.op);
   op.validate(p);
-  if (!op.has_gradients && p.gradients != Gradients::kAll)
+  if (!op.has_gradients && p.backward.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {}; op {} has no gradients: must be qkv",
-                       gradients_text(p.gradients), op.name));
-  if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
+                       gradients_text(p.backward.gradients), op.name));
+  if (!op.has_gradients && p.backward.score_gradient != ScoreGradient::kNone)
     refuse(fmt::format("score_gradient is {}; op {} has none: must be none",
-                       score_gradient_name(p.score_gradient), op.name));
-  if (!op.has_gradients && p.accumulate)
+                       score_gradient_name(p.backward.score_gradient), op.name));
+  if (!op.has_gradients && p.backward.accumulate)
     refuse(fmt::format("accumulate is 1; op {} has no gradients: must be 0", op.name));
-  if (!op.has_gradients && p.deterministic)
+  if (!op.has_gradients && p.backward.deterministic)
     refuse(fmt::format(
         "deterministic is 1; op {} has no gradients, and always gives the same bits: must be 0",
         op.name));
-  if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
+  if (p.backward.score_gradient == ScoreGradient::kNone && p.backward.repeats != Repeats::kNone)
     refuse(fmt::format("repeats is {} and score_gradient is none; repeats must be none",
-                       repeats_text(p.repeats)));
-  if (!is_of_load(p.score_gradient) && p.load != 0)
-    refuse(fmt::format("load is {} and score_gradient is {}; load must be 0", p.load,
-                       score_gradient_name(p.score_gradient)));
+                       repeats_text(p.backward.repeats)));
+  if (!is_of_load(p.backward.score_gradient) && p.backward.load != 0)
+    refuse(fmt::format("load is {} and score_gradient is {}; load must be 0", p.backward.load,
+                       score_gradient_name(p.backward.score_gradient)));
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
   check_kv_factors(p, op);
-  if (p.batch_invariant && (!op.has_cache || op.appends))
+  if (p.cache.batch_invariant && (!op.has_cache || op.appends))
     refuse(fmt::format("batch_invariant is 1; op {} does not take it: must be 0", op.name));
-  if (p.v_in_k && (!op.has_cache || op.appends))
+  if (p.cache.v_in_k && (!op.has_cache || op.appends))
     refuse(fmt::format("v_in_k is 1; op {} does not take it: must be 0", op.name));
-  if (p.v_in_k && p.head_dim_v > p.head_dim_qk)
+  if (p.cache.v_in_k && p.head_dim_v > p.head_dim_qk)
     refuse(fmt::format("v_in_k is 1 and head_dim_v is {}; must be at most {}, the head_dim_qk",
                        p.head_dim_v, p.head_dim_qk));
   check_fp8_options(p);

@@ -36,7 +36,6 @@ struct Fp8Options {
   VLayout v_layout = VLayout::kRows;  // layout of v; for the quantise op: of o
   int scale_block_q = 0;   // rows of q that share a factor; 0: all rows of a head, or of the tensor
   int scale_block_kv = 0;  // likewise for k and for v
-  Rotation rotation = Rotation::kNone;  // quantise op
 
   bool operator==(const Fp8Options&) const = default;
 };
@@ -106,22 +105,13 @@ enum class KvFactors : int {
 std::string_view kv_factors_name(KvFactors factors);  // "heads", "keys"
 KvFactors parse_kv_factors(std::string_view text);
 
-// A Problem's fields are in three structs, so that KernelSpec and Shape can inherit theirs. A new
-// field is a member here and a line in problem_fields.cpp.
+// A Problem's fields are in three structs, so that KernelSpec and Shape can inherit theirs. Fields
+// that only some ops have are in parts. The C struct attune_problem has the same parts. A new field
+// is a member here and a line in problem_fields.cpp.
 
-// Fields that are compiled into the kernel.
-struct SpecFields {
-  Op op{};  // prefill
-  Dtype dtype_q = Dtype::kBf16;
-  Dtype dtype_kv = Dtype::kBf16;
-  Dtype dtype_o = Dtype::kBf16;
-  int head_dim_qk = 128;
-  int head_dim_v = 128;
-  Mask mask = Mask::kNone;
-  int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
-  int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
-  Fp8Options fp8;
-  // Score features (score_feature.hpp), in the order in which they are applied.
+// Score features (score_feature.hpp), in the order in which they are applied. For the ops prefill,
+// attention_backward, attention_kvcache and block_map.
+struct ScoreFields {
   float softcap = 0;                               // c * tanh(score / c); 0: none
   ProgramDigest score_mod;                         // a caller's program that gives a score
   ProgramDigest mask_mod;                          // a caller's program that says if a key is seen
@@ -137,15 +127,24 @@ struct SpecFields {
   ScoreTensor sinks = ScoreTensor::kNone;
   int chunk = 0;  // keys per chunk; a row sees only keys of its own chunk. 0: all keys
   BlockMapUse block_map = BlockMapUse::kNone;
-  Gradients gradients = Gradients::kAll;                // for attention_backward
-  ScoreGradient score_gradient = ScoreGradient::kNone;  // for attention_backward
+
+  bool operator==(const ScoreFields&) const = default;
+};
+
+// For the op attention_backward.
+struct BackwardFields {
+  Gradients gradients = Gradients::kAll;
+  ScoreGradient score_gradient = ScoreGradient::kNone;
   int load = 0;  // for gradients of loads: which load of score_mod, in the order of its nodes
   Repeats repeats = Repeats::kNone;  // axes that the score_gradient tensor repeats
-  // For attention_backward: dq, dk and dv are fp32, and the results are added to them
-  bool accumulate = false;
-  bool deterministic = false;  // for attention_backward: the same bits in every run
-  float dropout = 0;           // the dropped fraction of P, to the nearest 1/256
-  // For the op attention_kvcache.
+  bool accumulate = false;           // dq, dk and dv are fp32, and the results are added to them
+  bool deterministic = false;        // the same bits in every run
+
+  bool operator==(const BackwardFields&) const = default;
+};
+
+// For the ops attention_kvcache and append_kv.
+struct CacheFields {
   int page_size = 0;  // keys per page, found by a table; 0: a request's keys are contiguous
   // Rows of all requests are packed end to end; the number of rows may differ per request
   bool packed_q = false;
@@ -153,12 +152,46 @@ struct SpecFields {
   bool packed_kv = false;
   bool batch_invariant = false;  // a request's bits do not depend on the others
   bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory
-  KvFactors kv_factors = KvFactors::kHeads;  // for append_kv too
-  // For the op append_kv.
+  KvFactors kv_factors = KvFactors::kHeads;
+
+  bool operator==(const CacheFields&) const = default;
+};
+
+// For the op append_kv.
+struct AppendFields {
   ScoreTensor rotary = ScoreTensor::kNone;  // type of the cosines and sines that rotate k
   int rotary_dim = 0;                       // leading columns that are rotated; 0: all
   bool rotary_interleaved = false;          // neighbours make a pair; else one column of each half
   bool rotary_q = false;                    // q is rotated too, into o
+
+  bool operator==(const AppendFields&) const = default;
+};
+
+// For the op quantise.
+struct QuantiseFields {
+  Rotation rotation = Rotation::kNone;
+
+  bool operator==(const QuantiseFields&) const = default;
+};
+
+// Fields that are compiled into the kernel.
+struct SpecFields {
+  Op op{};  // prefill
+  Dtype dtype_q = Dtype::kBf16;
+  Dtype dtype_kv = Dtype::kBf16;
+  Dtype dtype_o = Dtype::kBf16;
+  int head_dim_qk = 128;
+  int head_dim_v = 128;
+  Mask mask = Mask::kNone;
+  int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
+  int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
+  float dropout = 0;          // the dropped fraction of P, to the nearest 1/256
+  Fp8Options fp8;
+  ScoreFields scores;
+  BackwardFields backward;
+  CacheFields cache;
+  AppendFields append;
+  QuantiseFields quantise;
 
   bool operator==(const SpecFields&) const = default;
 };

@@ -194,7 +194,7 @@ ProblemField scale_field() {
 
 ProblemField gradients_field() {
   ProblemField field = one_value(Part::kSpec, "gradients", "from op attention_backward",
-                                 ATTUNE_AT(gradients), Gradients::kAll);
+                                 ATTUNE_AT(backward.gradients), Gradients::kAll);
   field.accepted = "q, k, v, qk, qv, kv, qkv";
   field.without = "all gradients together";
   return field;
@@ -203,7 +203,7 @@ ProblemField gradients_field() {
 ProblemField repeats_field() {
   ProblemField field =
       one_value(Part::kSpec, "repeats", "axes that the tensor of score_gradient repeats",
-                ATTUNE_AT(repeats), Repeats::kNone);
+                ATTUNE_AT(backward.repeats), Repeats::kNone);
   field.accepted = "letters of bhqk";
   field.without = "tensors with all axes";
   return field;
@@ -212,71 +212,76 @@ ProblemField repeats_field() {
 // The fields of score features (score_feature.hpp).
 std::vector<ProblemField> score_fields() {
   return {
-      feature(one_value(kSpec, "softcap", "scores become N tanh(score / N)", ATTUNE_AT(softcap), 0),
+      feature(one_value(kSpec, "softcap", "scores become N tanh(score / N)",
+                        ATTUNE_AT(scores.softcap), 0),
               "no softcap"),
-      feature(one_value(kSpec, "score_mod", "@FILE: a program", ATTUNE_AT(score_mod), 0),
+      feature(one_value(kSpec, "score_mod", "@FILE: a program", ATTUNE_AT(scores.score_mod), 0),
               "no score program"),
-      feature(one_value(kSpec, "mask_mod", "@FILE: a program", ATTUNE_AT(mask_mod), 0),
+      feature(one_value(kSpec, "mask_mod", "@FILE: a program", ATTUNE_AT(scores.mask_mod), 0),
               "no mask program"),
-      feature(one_value(kSpec, "bias", "type of a tensor added to scores", ATTUNE_AT(bias),
+      feature(one_value(kSpec, "bias", "type of a tensor added to scores", ATTUNE_AT(scores.bias),
                         ScoreTensor::kFp16),
               "no bias"),
       feature(one_value(kSpec, "relative_bias", "type of a table added by distance",
-                        ATTUNE_AT(relative_bias), ScoreTensor::kFp16),
+                        ATTUNE_AT(scores.relative_bias), ScoreTensor::kFp16),
               "no bias by distance"),
-      feature(one_value(kSpec, "alibi", "1: subtracts slope times distance", ATTUNE_AT(alibi), 0),
+      feature(one_value(kSpec, "alibi", "1: subtracts slope times distance",
+                        ATTUNE_AT(scores.alibi), 0),
               "no ALiBi"),
       feature(one_value(kSpec, "mask_tensor", "1: a tensor of bools hides keys",
-                        ATTUNE_AT(mask_tensor), 0),
+                        ATTUNE_AT(scores.mask_tensor), 0),
               "no mask tensor"),
-      feature(
-          one_value(kSpec, "key_lengths", "1: keys of each batch entry", ATTUNE_AT(key_lengths), 0),
-          "no key lengths"),
+      feature(one_value(kSpec, "key_lengths", "1: keys of each batch entry",
+                        ATTUNE_AT(scores.key_lengths), 0),
+              "no key lengths"),
       feature(one_value(kSpec, "documents", "1: ids hide keys of other documents",
-                        ATTUNE_AT(documents), 0),
+                        ATTUNE_AT(scores.documents), 0),
               "no documents"),
-      feature(one_value(kSpec, "prefix", "1: all rows see the first keys", ATTUNE_AT(prefix), 0),
-              "no prefix"),
       feature(
-          one_value(kSpec, "chunk", "rows see only keys of their chunk of N", ATTUNE_AT(chunk), 0),
-          "no chunks"),
-      feature(one_value(kSpec, "sinks", "type of a logit per head", ATTUNE_AT(sinks),
+          one_value(kSpec, "prefix", "1: all rows see the first keys", ATTUNE_AT(scores.prefix), 0),
+          "no prefix"),
+      feature(one_value(kSpec, "chunk", "rows see only keys of their chunk of N",
+                        ATTUNE_AT(scores.chunk), 0),
+              "no chunks"),
+      feature(one_value(kSpec, "sinks", "type of a logit per head", ATTUNE_AT(scores.sinks),
                         ScoreTensor::kFp16),
               "no sinks"),
-      feature(one_value(kSpec, "block_map", "use of a call's map of blocks", ATTUNE_AT(block_map),
-                        BlockMapUse::kHides),
+      feature(one_value(kSpec, "block_map", "use of a call's map of blocks",
+                        ATTUNE_AT(scores.block_map), BlockMapUse::kHides),
               "no map of blocks"),
   };
 }
 
 std::vector<ProblemField> cache_fields() {
   return {
-      feature(one_value(kSpec, "page_size", "keys per page of the cache", ATTUNE_AT(page_size), 0),
+      feature(one_value(kSpec, "page_size", "keys per page of the cache",
+                        ATTUNE_AT(cache.page_size), 0),
               "no pages"),
-      feature(
-          one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
-          "no packed rows"),
-      feature(
-          one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
-          "no packed keys"),
+      feature(one_value(kSpec, "packed_q", "1: rows of requests end to end",
+                        ATTUNE_AT(cache.packed_q), 0),
+              "no packed rows"),
+      feature(one_value(kSpec, "packed_kv", "1: keys of requests end to end",
+                        ATTUNE_AT(cache.packed_kv), 0),
+              "no packed keys"),
       feature(one_value(kSpec, "batch_invariant", "1: bits of a request do not depend on others",
-                        ATTUNE_AT(batch_invariant), 0),
+                        ATTUNE_AT(cache.batch_invariant), 0),
               "results that may depend on the batch"),
-      feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(v_in_k), 0),
+      feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(cache.v_in_k), 0),
               "separate values"),
-      feature(one_value(kSpec, "kv_factors", "factors of an 8-bit cache", ATTUNE_AT(kv_factors),
-                        KvFactors::kMade),
+      feature(one_value(kSpec, "kv_factors", "factors of an 8-bit cache",
+                        ATTUNE_AT(cache.kv_factors), KvFactors::kMade),
               "one factor per cache or head"),
-      feature(one_value(kSpec, "rotary", "type of cos and sin of append_kv", ATTUNE_AT(rotary),
-                        ScoreTensor::kFp16),
+      feature(one_value(kSpec, "rotary", "type of cos and sin of append_kv",
+                        ATTUNE_AT(append.rotary), ScoreTensor::kFp16),
               "rows without rotation"),
       feature(one_value(kSpec, "rotary_dim", "columns that are rotated; 0: all",
-                        ATTUNE_AT(rotary_dim), 0),
+                        ATTUNE_AT(append.rotary_dim), 0),
               "rotation of all columns"),
       feature(one_value(kSpec, "rotary_interleaved", "1: neighbours make a pair",
-                        ATTUNE_AT(rotary_interleaved), 0),
+                        ATTUNE_AT(append.rotary_interleaved), 0),
               "pairs of one column of each half"),
-      feature(one_value(kSpec, "rotary_q", "1: q is rotated too, into o", ATTUNE_AT(rotary_q), 0),
+      feature(one_value(kSpec, "rotary_q", "1: q is rotated too, into o",
+                        ATTUNE_AT(append.rotary_q), 0),
               "rotation of k only"),
   };
 }
@@ -313,7 +318,7 @@ std::deque<ProblemField> make_fields() {
       feature(one_value(kSpec, "scale_block_kv", "rows of k and v that share a factor",
                         ATTUNE_AT(fp8.scale_block_kv), 0),
               "no factor per block of rows"),
-      feature(one_value(kSpec, "rotation", "for the op quantise", ATTUNE_AT(fp8.rotation),
+      feature(one_value(kSpec, "rotation", "for the op quantise", ATTUNE_AT(quantise.rotation),
                         Rotation::kHadamard),
               "no rotation"),
   };
@@ -322,15 +327,18 @@ std::deque<ProblemField> make_fields() {
     fields.push_back(feature(std::move(field), without));
   };
   fields.push_back(gradients_field());
-  add(one_value(kSpec, "score_gradient", "gradient of a score input", ATTUNE_AT(score_gradient),
-                ScoreGradient::kLoadDiagonals),
+  add(one_value(kSpec, "score_gradient", "gradient of a score input",
+                ATTUNE_AT(backward.score_gradient), ScoreGradient::kLoadDiagonals),
       "gradients of q, k and v only");
-  add(one_value(kSpec, "load", "load of score_mod, for score_gradient=load", ATTUNE_AT(load), 0),
+  add(one_value(kSpec, "load", "load of score_mod, for score_gradient=load",
+                ATTUNE_AT(backward.load), 0),
       "a gradient of the first load");
   fields.push_back(repeats_field());
-  add(one_value(kSpec, "accumulate", "1: adds to fp32 gradients", ATTUNE_AT(accumulate), 0),
+  add(one_value(kSpec, "accumulate", "1: adds to fp32 gradients", ATTUNE_AT(backward.accumulate),
+                0),
       "gradients that are overwritten");
-  add(one_value(kSpec, "deterministic", "1: equal bits in every run", ATTUNE_AT(deterministic), 0),
+  add(one_value(kSpec, "deterministic", "1: equal bits in every run",
+                ATTUNE_AT(backward.deterministic), 0),
       "gradients whose bits may vary");
   add(one_value(kSpec, "dropout", "dropped fraction of P, below 1", ATTUNE_AT(dropout), 0),
       "no dropout");

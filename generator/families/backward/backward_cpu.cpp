@@ -50,8 +50,9 @@ int64_t tiles_of(const KernelSpec& spec, const Config& config, const Shape& shap
 }
 
 bool has_both(const KernelSpec& spec) {
-  return asks(spec.gradients, Gradients::kQ) &&
-         (asks(spec.gradients, Gradients::kK) || asks(spec.gradients, Gradients::kV));
+  return asks(spec.backward.gradients, Gradients::kQ) &&
+         (asks(spec.backward.gradients, Gradients::kK) ||
+          asks(spec.backward.gradients, Gradients::kV));
 }
 
 Constraint tile_fits(const Arch& arch) {

@@ -27,7 +27,7 @@ class BackwardReferenceCpu final : public FixedTemplate {
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
-    if (spec.score_gradient != ScoreGradient::kNone)
+    if (spec.backward.score_gradient != ScoreGradient::kNone)
       return {.steps = {{.entry = "attune_delta"}, {.entry = "attune_scores"}},
               .main_step = 1,
               .workspace = {{.name = "delta"}}};
@@ -37,7 +37,8 @@ class BackwardReferenceCpu final : public FixedTemplate {
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
                     const DeviceFacts&) const override {
-    return {.steps = std::vector<StepSize>(spec.score_gradient != ScoreGradient::kNone ? 2 : 3),
+    return {.steps =
+                std::vector<StepSize>(spec.backward.score_gradient != ScoreGradient::kNone ? 2 : 3),
             .workspace = {{.columns = shape.seqlen_q,
                            .rows = shape.num_heads_q,
                            .heads = 1,

@@ -36,7 +36,7 @@ class BackwardReferenceCuda final : public FixedTemplate {
     const StepStructure delta{.entry = "attune_delta",
                               .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
                               .threads = 32 * kWarps};
-    if (spec.score_gradient != ScoreGradient::kNone)
+    if (spec.backward.score_gradient != ScoreGradient::kNone)
       return {.steps = {delta, {.entry = "attune_scores", .parts = parts, .threads = 32 * kWarps}},
               .main_step = 1,
               .workspace = {{.name = "delta"}}};
@@ -54,7 +54,7 @@ class BackwardReferenceCuda final : public FixedTemplate {
     const StepSize rows = grid(shape.batch * shape.num_heads_q * shape.seqlen_q);
     const std::vector<TensorExtents> delta{
         {.columns = shape.seqlen_q, .rows = shape.num_heads_q, .heads = 1, .batch = shape.batch}};
-    if (spec.score_gradient != ScoreGradient::kNone)  // warps take elements in turn
+    if (spec.backward.score_gradient != ScoreGradient::kNone)  // warps take elements in turn
       return {.steps = {rows, {.grid_x = grid_extent(kBlocksPerSm * device.sm_count)}},
               .workspace = delta};
     return {.steps = {rows, rows, grid(shape.batch * shape.num_heads_kv * shape.seqlen_kv)},

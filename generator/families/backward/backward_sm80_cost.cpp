@@ -113,7 +113,8 @@ MmaGradientKernel mma_rows_kernel(const KernelSpec& spec, const Config& c) {
 }
 
 std::vector<MmaGradientKernel> mma_keys_kernels(const KernelSpec& spec, const Config& c) {
-  const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
+  const bool k = asks(spec.backward.gradients, Gradients::kK),
+             v = asks(spec.backward.gradients, Gradients::kV);
   if (k && v && knob(c, "split_kv") != 0)
     return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
   if (!k && !v) return {};
@@ -125,7 +126,7 @@ std::vector<MmaGradientKernel> mma_keys_kernels(const KernelSpec& spec, const Co
 
 std::vector<MmaGradientKernel> mma_gradient_kernels(const KernelSpec& spec, const Config& c) {
   std::vector<MmaGradientKernel> kernels;
-  if (asks(spec.gradients, Gradients::kQ)) kernels.push_back(mma_rows_kernel(spec, c));
+  if (asks(spec.backward.gradients, Gradients::kQ)) kernels.push_back(mma_rows_kernel(spec, c));
   for (const MmaGradientKernel& one : mma_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;
 }

@@ -253,7 +253,7 @@ class BackwardSm90 final : public KernelTemplate {
     // Sums are fp32: half as many columns in the same bytes.
     const auto leaves = [&](Operand operand) {
       TensorMapPlan map = stays(operand);
-      if (spec.accumulate) map.box_columns /= 2;
+      if (spec.backward.accumulate) map.box_columns /= 2;
       return map;
     };
     const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };

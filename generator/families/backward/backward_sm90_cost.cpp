@@ -235,7 +235,7 @@ bool makes_all_at_once(const Config& config) { return fuses_dq(config) || walks_
 
 bool stores_ds(const Config& config) { return config.get("store_ds", 0) != 0; }
 bool stores_p(const KernelSpec& spec, const Config& config) {
-  return stores_ds(config) && asks(spec.gradients, Gradients::kV);
+  return stores_ds(config) && asks(spec.backward.gradients, Gradients::kV);
 }
 
 bool makes_halves(const KernelSpec& spec, const Config& c) {
@@ -283,7 +283,8 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
             : gradients / 2 + rows / 2 + std::max(makes_halves(spec, c) ? beside / 2 : beside, dq);
     return {all};
   }
-  const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
+  const bool k = asks(spec.backward.gradients, Gradients::kK),
+             v = asks(spec.backward.gradients, Gradients::kV);
   if (stores_ds(c)) {
     std::vector<BackwardKernel> kernels{
         stored_kernel(c, BackwardMakes::kStoredDk, spec.head_dim_qk)};
@@ -301,7 +302,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {
   std::vector<BackwardKernel> kernels;
-  if (asks(spec.gradients, Gradients::kQ) && !makes_all_at_once(c))
+  if (asks(spec.backward.gradients, Gradients::kQ) && !makes_all_at_once(c))
     kernels.push_back(backward_rows_kernel(spec, c));
   for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;

@@ -22,8 +22,8 @@ using Broken = std::optional<std::string>;
 // True if the spec permits the knob `band`: a single kernel that computes dq, dk and dv while it
 // walks along the band of visible keys. knobs() also requires that all three are requested.
 bool walks(const KernelSpec& spec) {
-  return is_narrow_band(spec) && spec.gqa_ratio == 1 && spec.dropout == 0 && !spec.accumulate &&
-         std::max(spec.head_dim_qk, spec.head_dim_v) <= kBandHeadDim;
+  return is_narrow_band(spec) && spec.gqa_ratio == 1 && spec.dropout == 0 &&
+         !spec.backward.accumulate && std::max(spec.head_dim_qk, spec.head_dim_v) <= kBandHeadDim;
 }
 
 // Returns the knobs; knobs of an absent kernel have one value.
@@ -34,8 +34,9 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   };
   const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
-  const bool stores = rows && makes(spec, Gradients::kK) && !spec.accumulate;
-  const bool fuses = rows && both && !spec.accumulate && !(spec.dropout > 0 && spec.deterministic);
+  const bool stores = rows && makes(spec, Gradients::kK) && !spec.backward.accumulate;
+  const bool fuses = rows && both && !spec.backward.accumulate &&
+                     !(spec.dropout > 0 && spec.backward.deterministic);
   return {
       {"block_m", values(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
       {"block_n", values(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
@@ -56,7 +57,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
        "dk and dv are computed from ds and p, which the kernel of dq stores in the workspace"},
       {"band", values(rows && both && walks(spec), {0, 1}),
        "one kernel walks along the narrow band of a window, with every gradient in registers"},
-      {"ordered", values(fuses && !spec.deterministic, {1, 0}),
+      {"ordered", values(fuses && !spec.backward.deterministic, {1, 0}),
        "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
 

@@ -6,7 +6,9 @@
 
 namespace attune {
 
-inline bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
+inline bool makes(const KernelSpec& spec, Gradients one) {
+  return asks(spec.backward.gradients, one);
+}
 inline bool makes_keys(const KernelSpec& spec) {
   return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
 }

@@ -42,10 +42,14 @@ static_assert(static_cast<int>(Repeats::kKeys) == kRepeatsKeys);
 
 bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
 int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
-int gradient_of(const KernelSpec& spec) { return static_cast<int>(layout_of(spec.score_gradient)); }
-int repeats_of(const KernelSpec& spec) { return static_cast<int>(spec.repeats); }
+int gradient_of(const KernelSpec& spec) {
+  return static_cast<int>(layout_of(spec.backward.score_gradient));
+}
+int repeats_of(const KernelSpec& spec) { return static_cast<int>(spec.backward.repeats); }
 
-bool has_scores(const KernelSpec& spec) { return spec.score_gradient != ScoreGradient::kSinks; }
+bool has_scores(const KernelSpec& spec) {
+  return spec.backward.score_gradient != ScoreGradient::kSinks;
+}
 bool has_sums(const KernelSpec& spec) {
   return !writes_dscores(gradient_of(spec), repeats_of(spec));
 }
@@ -81,7 +85,7 @@ int registers_needed(const KernelSpec& spec, const Config& c) {
          (has_score_stage(spec) ? kRegistersOfPrograms : 0) +
          (has_mask_program(spec) ? kRegistersOfPrograms : 0) +
          (reads_several_elements(spec) ? kRegistersOfSeveralElements : 0) +
-         (is_of_load(spec.score_gradient) ? kRegistersOfDerivatives : 0);
+         (is_of_load(spec.backward.score_gradient) ? kRegistersOfDerivatives : 0);
 }
 
 // True for the smallest config. A spec of many parts has only this one, and spills a little with
@@ -234,8 +238,8 @@ class ScoreGradientSm80 final : public KernelTemplate {
     // it.
     if (has_sums(spec) && shape.batch == 0) return 0;
     if (has_sums(spec)) return grid_extent(rows * shape.num_heads_q * shape.batch);
-    const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
-    const int64_t batch = repeats(spec.repeats, Repeats::kBatch) ? 1 : shape.batch;
+    const int64_t heads = repeats(spec.backward.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
+    const int64_t batch = repeats(spec.backward.repeats, Repeats::kBatch) ? 1 : shape.batch;
     const int64_t tiles = rows * heads * batch;
     if (tiles == 0) return 1;
     const int64_t key_blocks = std::max<int64_t>(1, (shape.seqlen_kv + block_n - 1) / block_n);
@@ -244,13 +248,15 @@ class ScoreGradientSm80 final : public KernelTemplate {
   }
 
   static StepSize sum_grid(const KernelSpec& spec, const Shape& shape) {
-    const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
-    const bool has_diagonals = layout_of(spec.score_gradient) == ScoreGradient::kRelativeBias;
-    const bool of_all_batch = has_diagonals || spec.score_gradient == ScoreGradient::kSinks ||
-                              repeats(spec.repeats, Repeats::kBatch);
+    const int64_t heads = repeats(spec.backward.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
+    const bool has_diagonals =
+        layout_of(spec.backward.score_gradient) == ScoreGradient::kRelativeBias;
+    const bool of_all_batch = has_diagonals ||
+                              spec.backward.score_gradient == ScoreGradient::kSinks ||
+                              repeats(spec.backward.repeats, Repeats::kBatch);
     const int64_t keys = has_diagonals ? shape.seqlen_q + shape.seqlen_kv - 1 : shape.seqlen_kv;
-    const bool one_each = spec.score_gradient == ScoreGradient::kSinks ||
-                          spec.score_gradient == ScoreGradient::kAlibi;
+    const bool one_each = spec.backward.score_gradient == ScoreGradient::kSinks ||
+                          spec.backward.score_gradient == ScoreGradient::kAlibi;
     const int64_t blocks = one_each ? 1 : (keys + kSumThreads - 1) / kSumThreads;
     return {.grid_x = grid_extent(blocks * heads * (of_all_batch ? 1 : shape.batch))};
   }
@@ -258,12 +264,12 @@ class ScoreGradientSm80 final : public KernelTemplate {
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 75)
       return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
-    if (spec.score_gradient == ScoreGradient::kNone)
+    if (spec.backward.score_gradient == ScoreGradient::kNone)
       return "score_gradient is none; this template serves gradients of biases, slopes, sinks and "
              "loads";
-    if (repeats(spec.repeats, Repeats::kKeys))
+    if (repeats(spec.backward.repeats, Repeats::kKeys))
       return fmt::format("repeats is {}; this template serves biases with a value per key",
-                         repeats_text(spec.repeats));
+                         repeats_text(spec.backward.repeats));
     if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
       return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
                          dtype_name(spec.dtype_q), arch.name());

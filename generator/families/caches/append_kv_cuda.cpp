@@ -23,7 +23,7 @@ constexpr int64_t kResidentThreads = 2048;  // the most per multiprocessor
 int widest_row(const KernelSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_v); }
 
 int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
-  return 2 * shape.num_heads_kv + (spec.rotary_q ? shape.num_heads_q : 0);
+  return 2 * shape.num_heads_kv + (spec.append.rotary_q ? shape.num_heads_q : 0);
 }
 
 class AppendKvCuda final : public KernelTemplate {

@@ -28,7 +28,7 @@ constexpr int kWidestHead = 256, kLeastBoxRows = 8;
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
 int box_rows(const KernelSpec& spec, int block_n) {
-  return spec.page_size > 0 ? std::gcd(spec.page_size, block_n) : block_n;
+  return spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, block_n) : block_n;
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {
@@ -54,7 +54,7 @@ std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
-  if (spec.batch_invariant) return knobs_of_own_bits(spec);
+  if (spec.cache.batch_invariant) return knobs_of_own_bits(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 80, 176}
                                                      : std::vector<int64_t>{64, 80, 96, 48};
@@ -145,7 +145,7 @@ class CacheSm90 final : public KernelTemplate {
   bool steps_scores() const override { return true; }
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     if (shape.seqlen_q * spec.gqa_ratio > kDecodeRows) return Fit::kWell;
-    return spec.batch_invariant ? Fit::kNever : Fit::kPoorly;
+    return spec.cache.batch_invariant ? Fit::kNever : Fit::kPoorly;
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
@@ -300,9 +300,9 @@ class CacheSm90 final : public KernelTemplate {
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value > kWidestHead)
         return fmt::format("{} is {}; this template serves up to {}", field, value, kWidestHead);
-    if (spec.page_size % kLeastBoxRows != 0)
+    if (spec.cache.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; this template serves multiples of {} keys",
-                         spec.page_size, kLeastBoxRows);
+                         spec.cache.page_size, kLeastBoxRows);
     if (has_mask_program(spec))
       return "the call has a mask program; this template masks by position only (decode_sm80 "
              "supports mask programs)";

@@ -27,8 +27,9 @@ class DecodeCpu final : public KernelTemplate {
 
   // Tiles decide where work items are cut, so they affect bits.
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
-    const std::vector<int64_t> keys =
-        spec.batch_invariant ? std::vector<int64_t>{64} : std::vector<int64_t>{64, 32, 128, 256};
+    const std::vector<int64_t> keys = spec.cache.batch_invariant
+                                          ? std::vector<int64_t>{64}
+                                          : std::vector<int64_t>{64, 32, 128, 256};
     return SearchSpace(
         {{"keys", keys, "keys per tile"}, {"charge", {1}, "overhead of a work item, in tiles"}},
         {});
@@ -66,7 +67,7 @@ class DecodeCpu final : public KernelTemplate {
     const int64_t part = spec.head_dim_v + kLanes + 2;
     const int64_t state =
         spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kDecodeBlockKeys + kNumbers;
-    if (spec.batch_invariant) {
+    if (spec.cache.batch_invariant) {
       const int tiles = static_cast<int>((shape.seqlen_kv + keys - 1) / keys);
       const int64_t slots = items * most_chunks(tiles, static_cast<int>(kLeastChunkKeys / keys));
       return {.steps = std::vector<StepSize>(2),

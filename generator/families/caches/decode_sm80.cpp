@@ -61,7 +61,7 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
          dtype_bytes(spec.dtype_kv);
 }
 
-bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
+bool has_key_factors(const KernelSpec& spec) { return spec.cache.kv_factors != KvFactors::kHeads; }
 
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
 // True if rows of K are whole lines of 128 bytes, and more than one.
@@ -90,7 +90,7 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
   const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
                           (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
-                    (spec.packed_q || spec.packed_kv ? kRegistersOfPacking : 0);
+                    (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0);
   return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
                                       conversions + loads);
 }
@@ -111,9 +111,9 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             const int columns = columns_of_panel(spec);
             if (spec.head_dim_qk % columns != 0 || spec.head_dim_v % columns != 0)
               return fmt::format("loads is {}; boxes have panels of {} columns", loads, columns);
-            if (loads == kBoxes && spec.page_size % keys != 0)
+            if (loads == kBoxes && spec.cache.page_size % keys != 0)
               return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
-                                 spec.page_size, keys);
+                                 spec.cache.page_size, keys);
             return std::nullopt;
           }};
 }
@@ -193,13 +193,13 @@ class DecodeSm80 final : public KernelTemplate {
   // longer requests, because the choice must not depend on which family is faster.
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
-    if (spec.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
+    if (spec.cache.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
     return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     using Values = std::vector<int64_t>;
-    const bool own_bits = spec.batch_invariant;  // tiles and joins affect bits
+    const bool own_bits = spec.cache.batch_invariant;  // tiles and joins affect bits
     const Values keys = own_bits ? Values{16} : Values{16, 32};
     const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
     return SearchSpace(
@@ -273,7 +273,7 @@ class DecodeSm80 final : public KernelTemplate {
     // The kernel counts positions along all tiles.
     tile_count(items * (tiles + config.at("charge")));
     int64_t slots = 2 * teams;
-    if (spec.batch_invariant) {
+    if (spec.cache.batch_invariant) {
       const int64_t heads = config.at("heads");
       slots = items / shape.num_heads_kv * ((shape.num_heads_kv + heads - 1) / heads) * heads *
               most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
@@ -294,8 +294,8 @@ class DecodeSm80 final : public KernelTemplate {
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
     const double warps = as_int(config, "warps"), stages = as_int(config, "stages");
     const double blocks_of_sm = as_int(config, "min_blocks"), slot = bytes_of_tile(spec, config);
-    const Deal deal = spec.batch_invariant ? deal_of_chunks(config, spec, shape, device)
-                                           : deal_of(config, spec, shape, device);
+    const Deal deal = spec.cache.batch_invariant ? deal_of_chunks(config, spec, shape, device)
+                                                 : deal_of(config, spec, shape, device);
     const double blocks = static_cast<double>(device.sm_count) * blocks_of_sm;
     const double gangs_of_sm =
         deal.gangs > blocks ? std::ceil(deal.gangs / blocks) * blocks_of_sm
@@ -307,7 +307,8 @@ class DecodeSm80 final : public KernelTemplate {
     if (config.at("loads") == kRows) rate *= 0.86;
     const bool chunks = config.at("loads") == kChunks;
     if (chunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
-    if (chunks && spec.page_size % 4 != 0) rate *= 1.014 - 0.014 * std::log2(std::max(2.0, heads));
+    if (chunks && spec.cache.page_size % 4 != 0)
+      rate *= 1.014 - 0.014 * std::log2(std::max(2.0, heads));
     if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)

@@ -80,7 +80,7 @@ class MlaSm90 final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     using Values = std::vector<int64_t>;
     // With batch_invariant, each knob that affects bits has one value.
-    const bool own_bits = spec.batch_invariant;
+    const bool own_bits = spec.cache.batch_invariant;
     const Values packs = sm90_pack_heads(spec);
     const bool few_heads =
         !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
@@ -167,7 +167,8 @@ class MlaSm90 final : public KernelTemplate {
     step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
     step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
     step.early = true;  // waits for the previous grid before it reads lengths
-    const int box_rows = spec.page_size > 0 ? std::gcd(spec.page_size, kMlaKeys) : kMlaKeys;
+    const int box_rows =
+        spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, kMlaKeys) : kMlaKeys;
     step.tensor_maps.push_back({.tensor = Operand::kK,
                                 .box_columns = kPanelColumns,
                                 .box_rows = box_rows,
@@ -235,7 +236,7 @@ class MlaSm90 final : public KernelTemplate {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (!spec.v_in_k)
+    if (!spec.cache.v_in_k)
       return "v_in_k is 0; this template serves values that are the first columns of keys";
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; this template serves fp16 and bf16",
@@ -249,9 +250,9 @@ class MlaSm90 final : public KernelTemplate {
     if (spec.head_dim_v < kLeastHeadDimV || spec.head_dim_v % kStepOfV != 0)
       return fmt::format("head_dim_v is {}; this template serves multiples of {} from {}",
                          spec.head_dim_v, kStepOfV, kLeastHeadDimV);
-    if (spec.page_size % kLeastBoxRows != 0)
+    if (spec.cache.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; this template serves multiples of {} keys",
-                         spec.page_size, kLeastBoxRows);
+                         spec.cache.page_size, kLeastBoxRows);
     return std::nullopt;
   }
 };

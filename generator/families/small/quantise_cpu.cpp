@@ -75,7 +75,7 @@ class QuantiseCpu final : public KernelTemplate {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *
                             static_cast<double>(shape.seqlen_q) * spec.head_dim_qk;
     const double rotation =
-        spec.fp8.rotation == Rotation::kHadamard ? std::log2(spec.head_dim_qk) : 0;
+        spec.quantise.rotation == Rotation::kHadamard ? std::log2(spec.head_dim_qk) : 0;
     const double passes = config.at("keep") != 0 ? 1.2 : 2;
     const double writing =
         transposed(spec) ? 2 + 16.0 / static_cast<double>(config.at("tile_rows")) : 1;

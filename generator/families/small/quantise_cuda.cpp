@@ -151,7 +151,7 @@ class QuantiseCuda final : public KernelTemplate {
         0.05 * std::abs(std::log2(static_cast<double>(values_per_thread(spec, config)) / 45)) +
         0.03 * std::abs(std::log2(static_cast<double>(config.at("threads")) / 256)) +
         0.03 * std::abs(std::log2((transposed(spec) ? 8 : 16) / vector));
-    const double shuffles = spec.fp8.rotation == Rotation::kHadamard ? std::log2(lanes) : 0;
+    const double shuffles = spec.quantise.rotation == Rotation::kHadamard ? std::log2(lanes) : 0;
     return elements * (bytes * (1 + penalty) + 0.2 * passes * shuffles) + 1e6 * passes;
   }
 

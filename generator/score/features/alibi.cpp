@@ -11,7 +11,7 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.alibi; }
+bool is_on(const SpecFields& spec) { return spec.scores.alibi; }
 
 // Distances count from the diagonal of masks and windows (templates/shared/visibility.h). For ops
 // with a cache, rows are positions, and the diagonal is the key with the same number.

@@ -8,18 +8,18 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.bias != ScoreTensor::kNone; }
+bool is_on(const SpecFields& spec) { return spec.scores.bias != ScoreTensor::kNone; }
 
 score::Program program(const SpecFields& spec) {
   return score::parse(
       "float b = bias[batch][head][q_idx][kv_idx];"
       "return b <= -1e30 ? -INFINITY : score + b;",
-      score::Kind::kScore, {{{"bias", capture_type(spec.bias), 4}}, {}}, "bias");
+      score::Kind::kScore, {{{"bias", capture_type(spec.scores.bias), 4}}, {}}, "bias");
 }
 
 std::vector<CaptureSpec> captures(const Problem& p) {
   return {{"bias",
-           capture_type(p.bias),
+           capture_type(p.scores.bias),
            {p.batch, p.num_heads_q, p.seqlen_q, p.seqlen_kv},
            "[batch, num_heads_q, seqlen_q, seqlen_kv]",
            sample_normal,

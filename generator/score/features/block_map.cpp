@@ -14,20 +14,20 @@ namespace {
 
 constexpr const char* kAxes = "[batch, num_heads_q, seqlen_q / 64, seqlen_kv / 16]";
 
-bool hides(const SpecFields& spec) { return spec.block_map == BlockMapUse::kHides; }
+bool hides(const SpecFields& spec) { return spec.scores.block_map == BlockMapUse::kHides; }
 
 void check(const Problem& p) {
-  if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p))
+  if (p.scores.block_map == BlockMapUse::kSkips && !has_mask_program(p))
     throw Error(ErrorCode::kInvalidArgument,
                 "block_map is skips, but there is nothing to skip; must be hides if the map is "
                 "itself the mask, else the problem must have mask_mod, mask_tensor, key_lengths, "
                 "documents, prefix or chunk");
-  if (p.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
+  if (p.scores.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format(
             "block_map is {}, and programs capture {} tensors; captures and map must be at most {}",
-            block_map_use_name(p.block_map), map_capture(p), kMaxScoreCaptures));
+            block_map_use_name(p.scores.block_map), map_capture(p), kMaxScoreCaptures));
 }
 
 score::Program program(const SpecFields&) {

@@ -11,18 +11,18 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.chunk > 0; }
+bool is_on(const SpecFields& spec) { return spec.scores.chunk > 0; }
 
 void check(const Problem& problem) {
-  if (problem.chunk < 0)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("chunk is {}; must be a number of keys above 0, or 0 for none", problem.chunk));
+  if (problem.scores.chunk < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("chunk is {}; must be a number of keys above 0, or 0 for none",
+                            problem.scores.chunk));
 }
 
 score::Program program(const SpecFields& spec) {
   return score::parse(
-      fmt::format("return floordiv(q_idx + {1}, {0}) == floordiv(kv_idx, {0});", spec.chunk,
+      fmt::format("return floordiv(q_idx + {1}, {0}) == floordiv(kv_idx, {0});", spec.scores.chunk,
                   spec.mask == Mask::kCausalTopLeft ? "0" : "seqlen_kv - seqlen_q"),
       score::Kind::kMask, {{}, {}}, "chunk");
 }

@@ -7,7 +7,7 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.documents; }
+bool is_on(const SpecFields& spec) { return spec.scores.documents; }
 
 score::Program program(const SpecFields&) {
   return score::parse(

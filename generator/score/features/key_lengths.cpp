@@ -7,7 +7,7 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.key_lengths; }
+bool is_on(const SpecFields& spec) { return spec.scores.key_lengths; }
 
 score::Program program(const SpecFields&) {
   return score::parse("return kv_idx < key_lengths[batch];", score::Kind::kMask,

@@ -8,7 +8,7 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.mask_tensor; }
+bool is_on(const SpecFields& spec) { return spec.scores.mask_tensor; }
 
 score::Program program(const SpecFields&) {
   return score::parse("return mask_tensor[batch][head][q_idx][kv_idx];", score::Kind::kMask,

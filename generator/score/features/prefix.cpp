@@ -11,10 +11,10 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.prefix; }
+bool is_on(const SpecFields& spec) { return spec.scores.prefix; }
 
 void check(const Problem& problem) {
-  if (problem.prefix && problem.mask != Mask::kNone)
+  if (problem.scores.prefix && problem.mask != Mask::kNone)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("prefix is given and mask is {}; mask must be none, since prefix is "
                             "causal itself and also shows keys that a causal mask hides",

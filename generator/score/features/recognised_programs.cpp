@@ -136,7 +136,8 @@ bool take(const Band& band, Problem* p) {
   const bool is_plain = p->mask == Mask::kNone && p->window_left < 0 && p->window_right < 0;
   const Mask causal = is_top_left ? Mask::kCausalTopLeft : Mask::kCausalBottomRight;
   // These features count from the mask's diagonal. validate() refuses prefix together with a mask.
-  const bool holds_diagonal = p->prefix || (is_top_left && (p->alibi || p->chunk > 0));
+  const bool holds_diagonal =
+      p->scores.prefix || (is_top_left && (p->scores.alibi || p->scores.chunk > 0));
   if (!band.is_left && band.beyond == 0 && (p->mask == causal || (is_plain && !holds_diagonal))) {
     p->mask = causal;
     return true;
@@ -185,7 +186,8 @@ std::vector<int> taken_terms(const Program& program, Problem* p) {
 }
 
 void take_mask(Problem* p) {
-  const UserProgram* const mask = p->mask_mod ? find_user_program(p->mask_mod) : nullptr;
+  const UserProgram* const mask =
+      p->scores.mask_mod ? find_user_program(p->scores.mask_mod) : nullptr;
   if (mask == nullptr || mask->program.kind() != score::Kind::kMask) return;
   const Program& program = mask->program;
   Problem with = *p;
@@ -204,7 +206,7 @@ void take_mask(Problem* p) {
   const Node& root = node_of(rest, rest.root());
   const bool is_all = root.operation == Operation::kConstant && root.int_value() != 0;
   *p = with;
-  p->mask_mod = is_all ? ProgramDigest{} : add_user_program(rest).digest;
+  p->scores.mask_mod = is_all ? ProgramDigest{} : add_user_program(rest).digest;
 }
 
 // ---- scores
@@ -253,15 +255,15 @@ bool take_hidden(const Program& program, Problem* p) {
   if (!is_negated && !is_minus_infinity(program, root.operands[2])) return false;
   Program seen = operand_of(program, 0, is_negated);
   if (reads_score(seen)) return false;
-  if (p->mask_mod) {
-    const UserProgram* const mask = find_user_program(p->mask_mod);
+  if (p->scores.mask_mod) {
+    const UserProgram* const mask = find_user_program(p->scores.mask_mod);
     if (mask == nullptr || mask->program.kind() != score::Kind::kMask ||
         share_a_name(mask->program, seen))
       return false;
     seen = score::both(mask->program, seen);
   }
-  p->mask_mod = add_user_program(seen).digest;
-  p->score_mod = add_user_program(operand_of(program, is_negated ? 2 : 1, false)).digest;
+  p->scores.mask_mod = add_user_program(seen).digest;
+  p->scores.score_mod = add_user_program(operand_of(program, is_negated ? 2 : 1, false)).digest;
   return true;
 }
 
@@ -284,19 +286,19 @@ std::optional<float> softcap_of(const Program& program) {
 }
 
 void take_score(Problem* p) {
-  const UserProgram* mod = find_user_program(p->score_mod);
+  const UserProgram* mod = find_user_program(p->scores.score_mod);
   if (mod == nullptr || mod->program.kind() != score::Kind::kScore) return;
   // With kSkips, the map includes only the masks that the caller knew of.
-  const bool may_join = p->block_map != BlockMapUse::kSkips;
-  while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->score_mod);
+  const bool may_join = p->scores.block_map != BlockMapUse::kSkips;
+  while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->scores.score_mod);
   if (mod->program == score::identity()) {
-    p->score_mod = {};
+    p->scores.score_mod = {};
     return;
   }
   const auto cap = softcap_of(mod->program);
-  if (!cap || p->softcap != 0) return;
-  p->softcap = *cap;
-  p->score_mod = {};
+  if (!cap || p->scores.softcap != 0) return;
+  p->scores.softcap = *cap;
+  p->scores.score_mod = {};
 }
 
 }  // namespace
@@ -305,12 +307,13 @@ Problem with_built_ins(const Problem& problem) {
   if (describe(problem.op).keeps_programs) return problem;
   Problem p = problem;
   try {
-    if (p.score_mod) take_score(&p);
-    if (p.mask_mod) take_mask(&p);
+    if (p.scores.score_mod) take_score(&p);
+    if (p.scores.mask_mod) take_mask(&p);
   } catch (const Error&) {  // the joined parts are too large for one program
     return problem;
   }
-  if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p)) p.block_map = BlockMapUse::kNone;
+  if (p.scores.block_map == BlockMapUse::kSkips && !has_mask_program(p))
+    p.scores.block_map = BlockMapUse::kNone;
   return p;
 }
 

@@ -8,17 +8,17 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.relative_bias != ScoreTensor::kNone; }
+bool is_on(const SpecFields& spec) { return spec.scores.relative_bias != ScoreTensor::kNone; }
 
 score::Program program(const SpecFields& spec) {
   return score::parse(
       "return score + relative_bias[head][kv_idx - q_idx + seqlen_q - 1];", score::Kind::kScore,
-      {{{"relative_bias", capture_type(spec.relative_bias), 2}}, {}}, "relative_bias");
+      {{{"relative_bias", capture_type(spec.scores.relative_bias), 2}}, {}}, "relative_bias");
 }
 
 std::vector<CaptureSpec> captures(const Problem& p) {
   return {{"relative_bias",
-           capture_type(p.relative_bias),
+           capture_type(p.scores.relative_bias),
            {p.num_heads_q, std::max<int64_t>(p.seqlen_q + p.seqlen_kv - 1, 0)},
            "[num_heads_q, seqlen_q + seqlen_kv - 1]",
            sample_normal,

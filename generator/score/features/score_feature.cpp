@@ -58,7 +58,7 @@ const Named& declared_at(int place, const std::vector<Named>& used,
 
 CaptureSpec sinks_of(const Problem& p) {
   return {"sinks",
-          capture_type(p.sinks),
+          capture_type(p.scores.sinks),
           {p.num_heads_q},
           "[num_heads_q]",
           [](const std::vector<int64_t>&, std::mt19937_64& random) {
@@ -140,7 +140,7 @@ bool has_score_stage(const SpecFields& spec) { return any_on(spec, false); }
 bool has_mask_program(const SpecFields& spec) { return any_on(spec, true); }
 
 bool has_score_args(const SpecFields& spec) {
-  return is_scored(spec) || spec.sinks != ScoreTensor::kNone;
+  return is_scored(spec) || spec.scores.sinks != ScoreTensor::kNone;
 }
 
 double sample_group(int64_t place) {
@@ -225,7 +225,8 @@ std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
     score::Program own = whole.parts[i];
     const bool is_last = whole.features[i] == &score_mod_feature();
     if (is_last)
-      own = score::slope_of_load(own, score::float_loads(own).at(static_cast<size_t>(spec.load)));
+      own = score::slope_of_load(
+          own, score::float_loads(own).at(static_cast<size_t>(spec.backward.load)));
     features.push_back(whole.features[i]);
     half = half ? score::chain(*half, own) : own;
     if (is_last) break;
@@ -241,10 +242,11 @@ std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
 }  // namespace
 
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec) {
-  if (is_of_load(spec.score_gradient)) return load_slope_program(spec);
+  if (is_of_load(spec.backward.score_gradient)) return load_slope_program(spec);
   // These gradients belong to inputs applied after softcap and score program, so the raw score's
   // derivative does not matter.
-  if (spec.score_gradient != ScoreGradient::kNone || !has_score_stage(spec)) return std::nullopt;
+  if (spec.backward.score_gradient != ScoreGradient::kNone || !has_score_stage(spec))
+    return std::nullopt;
   const ScoreHalf stage = score_stage_program(spec);
   score::Program slope = score::slope(stage.program);
   if (score::is_one(slope)) return std::nullopt;
@@ -262,11 +264,12 @@ int sinks_capture(const SpecFields& spec) {
 
 int map_capture(const SpecFields& spec) {
   if (hides_by_map(spec)) return score::place_of(0, mask_program(spec).places.captures);
-  return sinks_capture(spec) + (spec.sinks != ScoreTensor::kNone ? 1 : 0);
+  return sinks_capture(spec) + (spec.scores.sinks != ScoreTensor::kNone ? 1 : 0);
 }
 
 bool asks_map(const SpecFields& spec) {
-  if (spec.block_map != BlockMapUse::kHides) return spec.block_map == BlockMapUse::kSkips;
+  if (spec.scores.block_map != BlockMapUse::kHides)
+    return spec.scores.block_map == BlockMapUse::kSkips;
   const auto& features = score_features();
   return std::none_of(features.begin(), features.end(), [&](const ScoreFeature* feature) {
     return is_mask(*feature) && feature->is_on(spec) && feature != &block_map_feature();
@@ -274,7 +277,7 @@ bool asks_map(const SpecFields& spec) {
 }
 
 bool hides_by_map(const SpecFields& spec) {
-  return spec.block_map == BlockMapUse::kHides && asks_map(spec);
+  return spec.scores.block_map == BlockMapUse::kHides && asks_map(spec);
 }
 
 namespace {
@@ -329,8 +332,8 @@ ScoreCaptures score_captures(const Problem& problem) {
     all.captures = captures_in(made, problem);
     all.scalars = scalars_in(made);
   }
-  if (problem.sinks != ScoreTensor::kNone) all.captures.push_back(sinks_of(problem));
-  if (problem.block_map == BlockMapUse::kSkips)
+  if (problem.scores.sinks != ScoreTensor::kNone) all.captures.push_back(sinks_of(problem));
+  if (problem.scores.block_map == BlockMapUse::kSkips)
     all.captures.push_back(block_map_capture_of(problem));
   if (has_mask_program(problem)) all.masks = mask_dependence(problem);
   return all;

@@ -12,17 +12,17 @@
 namespace attune {
 namespace {
 
-bool is_on(const SpecFields& spec) { return spec.softcap != 0; }
+bool is_on(const SpecFields& spec) { return spec.scores.softcap != 0; }
 
 void check(const Problem& problem) {
-  if (!std::isfinite(problem.softcap) || problem.softcap < 0)
+  if (!std::isfinite(problem.scores.softcap) || problem.scores.softcap < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("softcap is {}; must be a finite number above 0, or 0 for none",
-                            problem.softcap));
+                            problem.scores.softcap));
 }
 
 score::Program program(const SpecFields& spec) {
-  return score::parse(fmt::format("return {0:#} * tanh(score / {0:#});", spec.softcap),
+  return score::parse(fmt::format("return {0:#} * tanh(score / {0:#});", spec.scores.softcap),
                       score::Kind::kScore, {}, "softcap");
 }
 

@@ -14,11 +14,11 @@ namespace attune {
 namespace {
 
 const score::Program& score_mod(const SpecFields& spec) {
-  return user_program(spec.score_mod, score::Kind::kScore, "score_mod").program;
+  return user_program(spec.scores.score_mod, score::Kind::kScore, "score_mod").program;
 }
 
 const score::Program& mask_mod(const SpecFields& spec) {
-  return user_program(spec.mask_mod, score::Kind::kMask, "mask_mod").program;
+  return user_program(spec.scores.mask_mod, score::Kind::kMask, "mask_mod").program;
 }
 
 // Halves the largest extents until a capture fits into some gigabytes. Smaller extents are safe,
@@ -114,7 +114,7 @@ const ScoreFeature& score_mod_feature() {
   static const ScoreFeature feature{
       "score_mod",
       ScoreStep::kProgram,
-      [](const SpecFields& spec) { return static_cast<bool>(spec.score_mod); },
+      [](const SpecFields& spec) { return static_cast<bool>(spec.scores.score_mod); },
       nullptr,
       [](const SpecFields& spec) { return score_mod(spec); },
       [](const Problem& p) { return captures_of(score_mod(p), p); }};
@@ -125,7 +125,7 @@ const ScoreFeature& mask_mod_feature() {
   static const ScoreFeature feature{
       "mask_mod",
       ScoreStep::kMask,
-      [](const SpecFields& spec) { return static_cast<bool>(spec.mask_mod); },
+      [](const SpecFields& spec) { return static_cast<bool>(spec.scores.mask_mod); },
       nullptr,
       [](const SpecFields& spec) { return mask_mod(spec); },
       [](const Problem& p) { return captures_of(mask_mod(p), p); }};

@@ -48,7 +48,7 @@
 extern "C" {
 #endif
 
-#define ATTUNE_ABI_VERSION 1
+#define ATTUNE_ABI_VERSION 2
 
 /* ---- Errors and versions ---- */
 

@@ -87,7 +87,7 @@ inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blo
 //   attune::BlockMap map(problem);
 //   map.data = allocate(map.bytes());  // on the device, aligned to 16 bytes
 //   map.build(context, problem, &scores, stream);
-//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // then make the plan that runs with this map
+//   problem.scores.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // then make the plan that runs with this map
 class Context;
 struct BlockMap : attune_block_map {
   explicit BlockMap(const attune_problem& problem) { check(attune_block_map_init(&problem, this)); }

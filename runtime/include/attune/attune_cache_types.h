@@ -46,7 +46,7 @@
  * so their head_stride may be less than a full tensor needs. It is not checked that heads of o do
  * not overlap.
  *
- * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.kv_factors
+ * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.cache.kv_factors
  * says how many factors k_scale and v_scale have. GPU kernels convert q and such keys to fp16: an
  * element of q beyond 65504 counts as 65504.
  */

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attune_problem: what one call computes. attune_types.h includes this file.
  *
- * Each op reads the shape and the groups of its line; leave other fields at their defaults. The
- * last column lists the members of attune_operands that the op needs in addition to q, k, v and o.
- * `scores`, `dropout`, `gradients`, `cache` and `append` point to structs of attune_{score,dropout,
- * gradient,cache,append}_types.h: set operands.cache to the address of an attune_cache_operands.
- * lse and factors are in attune_types.h.
+ * A problem has fields that every op reads, and parts. Each op uses the parts of its line; leave
+ * other parts as attune_problem_init sets them. The last column lists the members of attune_operands
+ * that the op needs in addition to q, k, v and o. `scores`, `dropout`, `gradients`, `cache` and
+ * `append` point to structs of attune_{score,dropout,gradient,cache,append}_types.h: set
+ * operands.cache to the address of an attune_cache_operands. lse and factors are in attune_types.h.
  *
- *   you want                  | op                        | groups            | more operands
- *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,   | scores, dropout
- *                             |                           | dropout           |
- *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,  | lse, gradients,
- *                             |                           | gradients         | scores, dropout
- *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache, softcap,   | cache; scores and
- *                             |                           | alibi, score_mod, | factors if used
- *                             |                           | mask_mod, sinks   |
- *   rows written into a cache | ATTUNE_APPEND_KV          | cache, rotary     | cache, append
- *   tensors of 8 bits         | ATTUNE_QUANTISE           | 8 bits            | o_scale
+ *   you want                  | op                        | parts             | more operands
+ *   attention                 | ATTUNE_PREFILL            | scores            | scores, dropout
+ *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, backward  | lse, gradients,
+ *                             |                           |                   | scores, dropout
+ *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache; of scores: | cache; scores and
+ *                             |                           | softcap, alibi,   | factors if used
+ *                             |                           | score_mod, sinks, |
+ *                             |                           | mask_mod          |
+ *   rows written into a cache | ATTUNE_APPEND_KV          | cache, append     | cache, append
+ *   tensors of 8 bits         | ATTUNE_QUANTISE           | quantise          | o_scale
  *   two results joined        | ATTUNE_MERGE              | none              | q_scale, k_scale
- *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | masks in scores   | scores
- *
- * New fields are added at the end, so the fields of cache and gradients are in several parts.
+ *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | scores: masks     | scores
  */
 #ifndef ATTUNE_ATTUNE_PROBLEM_TYPES_H_
 #define ATTUNE_ATTUNE_PROBLEM_TYPES_H_
@@ -34,70 +32,18 @@
 extern "C" {
 #endif
 
-/* Start from attune_problem_init, which sets the defaults below, or from attune_problem_parse. A
- * struct of zeros is not the default: head dims and heads of 0 are refused, and windows of 0 show
- * only the diagonal. Fields called "flag" are 0 (the default) or 1. */
-typedef struct attune_problem {
-  /* sizeof(attune_problem), set by attune_problem_init. */
-  size_t size;
+/* The parts of attune_problem. All zero is the default of each part, and a problem must leave the
+ * parts that its op does not use at zero. Fields called "flag" are 0 (the default) or 1. */
 
-  /* ---- Shape, mask and scale ---- */
-  /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default ATTUNE_BF16.
-   * Sums are accumulated in fp32. */
-  int32_t dtype;
-  /* attune_mask. Default ATTUNE_MASK_NONE. Over a cache: none or ATTUNE_CAUSAL_BOTTOM_RIGHT. */
-  int32_t mask;
-  /* The number of elements in one head of q and k: a multiple of 8 from 16 to 576, or to 256 with
-   * 8-bit operands. Default 128. */
-  int32_t head_dim_qk;
-  /* The number of elements in one head of v and o: a multiple of 8 from 16 to 512, or to 256 with
-   * 8-bit operands. Default 128. */
-  int32_t head_dim_v;
-  /* The number of heads of q and o. Default 1. */
-  int32_t num_heads_q;
-  /* The number of heads of k and v; must divide num_heads_q. Default 1. */
-  int32_t num_heads_kv;
-  /* The number of sequences, or over a cache of requests. Default 1. */
-  int64_t batch;
-  /* Rows of q. Over a cache: the largest number of rows that one request may have. Default 0: the
-   * call computes nothing. */
-  int64_t seqlen_q;
-  /* Rows of k and v, called keys. Over a cache: the largest number of keys that one request may
-   * have. Default 0. */
-  int64_t seqlen_kv;
-  /* The number of keys left of the diagonal that a row sees. Negative = all. Default -1. */
-  int64_t window_left;
-  /* The number of keys right of the diagonal that a row sees. Negative = all. Default -1. A causal
-   * mask hides them all. */
-  int64_t window_right;
-  /* The factor of q k^T. 0 (default) = 1 / sqrt(head_dim_qk). */
-  float softmax_scale;
-  /* Not read. */
-  int32_t reserved;
-
-  /* ---- Operation and types ---- */
-  /* attune_op. Default ATTUNE_PREFILL. */
-  int32_t op;
-  /* attune_dtype of k and v. Default ATTUNE_DTYPE_DEFAULT: the type of q. */
-  int32_t dtype_kv;
-  /* attune_dtype of o. Default ATTUNE_DTYPE_DEFAULT: the type of q, or bf16 if q has 8 bits. */
-  int32_t dtype_o;
-
-  /* ---- 8-bit operands, and fp32 on a GPU ---- */
-  /* attune_accuracy, for 8-bit operands and for fp32. Default ATTUNE_ACCURATE. */
-  int32_t accuracy;
-  /* attune_v_layout of an 8-bit v, or of o of ATTUNE_QUANTISE. Default ATTUNE_V_ROWS. */
-  int32_t v_layout;
-  /* The number of consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all
-   * rows of a head. */
-  int32_t scale_block_q;
-  /* The number of rows of k, and of v, that share one factor. 0 (default) = all rows of a head. */
-  int32_t scale_block_kv;
-  /* attune_rotation, for ATTUNE_QUANTISE. Default ATTUNE_ROTATION_NONE. */
-  int32_t rotation;
-
-  /* ---- Scores: applied in the order softcap, score_mod, biases, alibi, masks ----
-   * A feature that reads a tensor names it here; the call passes it in attune_operands.scores. */
+/* Features that change or hide scores: for ATTUNE_PREFILL, ATTUNE_ATTENTION_BACKWARD,
+ * ATTUNE_ATTENTION_KVCACHE and ATTUNE_BLOCK_MAP. They are applied in the order softcap, score_mod,
+ * biases, alibi, masks. A feature that reads a tensor names it here; the call passes it in
+ * attune_operands.scores. */
+typedef struct attune_problem_scores {
+  /* A program that changes scores, from attune_program_parse. NULL (default) = none. */
+  const attune_program* score_mod;
+  /* A program that hides keys. NULL (default) = none. */
+  const attune_program* mask_mod;
   /* Scores become softcap * tanh(score / softcap). 0 (default) = no softcap. */
   float softcap;
   /* attune_score_tensor: the type of "bias" [batch, num_heads_q, seqlen_q, seqlen_kv], which is
@@ -122,50 +68,61 @@ typedef struct attune_problem {
   int32_t prefix;
   /* The number of positions per chunk. A row sees only keys of its chunk. 0 (default) = none. */
   int32_t chunk;
-  /* A program that changes scores, from attune_program_parse. NULL (default) = none. */
-  const attune_program* score_mod;
-  /* A program that hides keys. NULL (default) = none. */
-  const attune_program* mask_mod;
   /* attune_score_tensor: the type of "sinks" [num_heads_q], one logit per head. exp(logit) is
    * added to the softmax denominator, also in lse, without softmax_scale. Default none. */
   int32_t sinks;
   /* attune_block_map_use: the meaning of attune_operands.block_map. Default none. */
   int32_t block_map;
+  /* For later fields. Must be 0. */
+  int32_t reserved[9];
+} attune_problem_scores;
 
-  /* ---- Gradients, part 1 (ATTUNE_ATTENTION_BACKWARD) ---- */
+/* For ATTUNE_ATTENTION_BACKWARD. */
+typedef struct attune_problem_backward {
   /* Sum of attune_gradient: the gradients to compute. 0 (default) = of q, k and v. */
   int32_t gradients;
-
-  /* ---- Dropout (ATTUNE_PREFILL and ATTUNE_ATTENTION_BACKWARD) ---- */
-  /* The fraction of P that is dropped, rounded to 1/256: at least 0, below 1. Default 0. */
-  float dropout;
-
-  /* ---- Cache, part 1 (ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV) ---- */
-  /* Keys per page, at most 65536. 0 (default) = no pages: each request has a slot. */
-  int32_t page_size;
-  /* Flag: the rows of all requests follow each other without gaps. */
-  int32_t packed_q;
-  /* The number of pages, slots or packed rows of k and v. 0 (default) = as many as `batch` requests
-   * of seqlen_kv keys need. */
-  int64_t num_pages;
-  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the keys of all requests follow each other without gaps or
-   * pages. */
-  int32_t packed_kv;
-
-  /* ---- Gradients, part 2 (ATTUNE_ATTENTION_BACKWARD) ---- */
   /* attune_score_gradient: the call computes the gradient of this tensor instead of q, k and v.
    * Default none. */
   int32_t score_gradient;
+  /* For score_gradient LOAD and LOAD_DIAGONALS: the number of the load of floats in score_mod,
+   * counted from 0 in the order of attune_program_nodes. Default 0. */
+  int32_t load;
   /* Sum of attune_repeats: the axes along which this tensor repeats one value. Default 0. */
   int32_t repeats;
   /* Flag: dq, dk and dv are fp32, and the call adds to them. */
   int32_t accumulate;
+  /* Flag: gradients have the same bits in every run. Otherwise a kernel may sum in a different
+   * order in each run, which can be faster. */
+  int32_t deterministic;
+  /* For later fields. Must be 0. */
+  int32_t reserved[10];
+} attune_problem_backward;
 
-  /* ---- Cache, part 2 (ATTUNE_ATTENTION_KVCACHE) ---- */
-  /* Flag: the bits of a request's result do not depend on the other requests. */
+/* The cache of ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV. */
+typedef struct attune_problem_cache {
+  /* The number of pages, slots or packed rows of k and v. 0 (default) = as many as `batch` requests
+   * of seqlen_kv keys need. */
+  int64_t num_pages;
+  /* Keys per page, at most 65536. 0 (default) = no pages: each request has a slot. */
+  int32_t page_size;
+  /* Flag: the rows of all requests follow each other without gaps. */
+  int32_t packed_q;
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the keys of all requests follow each other without gaps or
+   * pages. */
+  int32_t packed_kv;
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the bits of a request's result do not depend on the other requests. */
   int32_t batch_invariant;
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: v is the first head_dim_v columns of k. attune_operands.v must then have the address and
+   * strides of k. */
+  int32_t v_in_k;
+  /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
+  int32_t kv_factors;
+  /* For later fields. Must be 0. */
+  int32_t reserved[8];
+} attune_problem_cache;
 
-  /* ---- Rotary embedding (ATTUNE_APPEND_KV) ---- */
+/* The rotary embedding of ATTUNE_APPEND_KV. */
+typedef struct attune_problem_append {
   /* attune_score_tensor: the type of cos and sin, which rotate k. Default none: no rotation. */
   int32_t rotary;
   /* The number of leading columns that are rotated; must be even. 0 (default) = all. */
@@ -174,23 +131,89 @@ typedef struct attune_problem {
   int32_t rotary_interleaved;
   /* Flag: q is rotated too, and the result is written to o. */
   int32_t rotary_q;
+  /* For later fields. Must be 0. */
+  int32_t reserved[8];
+} attune_problem_append;
 
-  /* ---- Cache, part 3 (ATTUNE_ATTENTION_KVCACHE) ---- */
-  /* Flag: v is the first head_dim_v columns of k. attune_operands.v must then have the address and
-   * strides of k. */
-  int32_t v_in_k;
+/* For ATTUNE_QUANTISE. */
+typedef struct attune_problem_quantise {
+  /* attune_rotation. Default ATTUNE_ROTATION_NONE. */
+  int32_t rotation;
+  /* For later fields. Must be 0. */
+  int32_t reserved[7];
+} attune_problem_quantise;
 
-  /* ---- Gradients, part 3 (ATTUNE_ATTENTION_BACKWARD) ---- */
-  /* For score_gradient LOAD and LOAD_DIAGONALS: the number of the load of floats in score_mod,
-   * counted from 0 in the order of attune_program_nodes. Default 0. */
-  int32_t load;
-  /* Flag: gradients have the same bits in every run. Otherwise a kernel may sum in a different
-   * order in each run, which can be faster. */
-  int32_t deterministic;
+/* One call: fields that every op has, and the parts above. Start from attune_problem_init, which
+ * sets the defaults below, or from attune_problem_parse. A struct of zeros is not the default: head
+ * dims and heads of 0 are refused, and windows of 0 show only the diagonal. */
+typedef struct attune_problem {
+  /* sizeof(attune_problem), set by attune_problem_init. */
+  size_t size;
 
-  /* ---- Cache, part 4 (ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV) ---- */
-  /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
-  int32_t kv_factors;
+  /* ---- Operation and types ---- */
+  /* attune_op. Default ATTUNE_PREFILL. */
+  int32_t op;
+  /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default ATTUNE_BF16.
+   * Sums are accumulated in fp32. */
+  int32_t dtype;
+  /* attune_dtype of k and v. Default ATTUNE_DTYPE_DEFAULT: the type of q. */
+  int32_t dtype_kv;
+  /* attune_dtype of o. Default ATTUNE_DTYPE_DEFAULT: the type of q, or bf16 if q has 8 bits. */
+  int32_t dtype_o;
+
+  /* ---- Shape ---- */
+  /* The number of elements in one head of q and k: a multiple of 8 from 16 to 576, or to 256 with
+   * 8-bit operands. Default 128. */
+  int32_t head_dim_qk;
+  /* The number of elements in one head of v and o: a multiple of 8 from 16 to 512, or to 256 with
+   * 8-bit operands. Default 128. */
+  int32_t head_dim_v;
+  /* The number of heads of q and o. Default 1. */
+  int32_t num_heads_q;
+  /* The number of heads of k and v; must divide num_heads_q. Default 1. */
+  int32_t num_heads_kv;
+  /* The number of sequences, or over a cache of requests. Default 1. */
+  int64_t batch;
+  /* Rows of q. Over a cache: the largest number of rows that one request may have. Default 0: the
+   * call computes nothing. */
+  int64_t seqlen_q;
+  /* Rows of k and v, called keys. Over a cache: the largest number of keys that one request may
+   * have. Default 0. */
+  int64_t seqlen_kv;
+
+  /* ---- Mask, scale and dropout ---- */
+  /* The number of keys left of the diagonal that a row sees. Negative = all. Default -1. */
+  int64_t window_left;
+  /* The number of keys right of the diagonal that a row sees. Negative = all. Default -1. A causal
+   * mask hides them all. */
+  int64_t window_right;
+  /* attune_mask. Default ATTUNE_MASK_NONE. Over a cache: none or ATTUNE_CAUSAL_BOTTOM_RIGHT. */
+  int32_t mask;
+  /* The factor of q k^T. 0 (default) = 1 / sqrt(head_dim_qk). */
+  float softmax_scale;
+  /* The fraction of P that is dropped, rounded to 1/256: at least 0, below 1. Default 0. For
+   * ATTUNE_PREFILL and ATTUNE_ATTENTION_BACKWARD. */
+  float dropout;
+
+  /* ---- 8-bit operands, and fp32 on a GPU ---- */
+  /* attune_accuracy, for 8-bit operands and for fp32. Default ATTUNE_ACCURATE. */
+  int32_t accuracy;
+  /* attune_v_layout of an 8-bit v, or of o of ATTUNE_QUANTISE. Default ATTUNE_V_ROWS. */
+  int32_t v_layout;
+  /* The number of consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all
+   * rows of a head. */
+  int32_t scale_block_q;
+  /* The number of rows of k, and of v, that share one factor. 0 (default) = all rows of a head. */
+  int32_t scale_block_kv;
+  /* For later fields. Must be 0. */
+  int32_t reserved[7];
+
+  /* ---- Parts ---- */
+  attune_problem_scores scores;
+  attune_problem_backward backward;
+  attune_problem_cache cache;
+  attune_problem_append append;
+  attune_problem_quantise quantise;
 } attune_problem;
 
 #ifdef __cplusplus

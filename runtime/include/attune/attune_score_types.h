@@ -137,7 +137,7 @@ typedef struct attune_score_operands {
 
 /* ---- Maps of blocks ---- */
 
-/* Values of attune_problem.block_map: the meaning of the map. */
+/* Values of attune_problem.scores.block_map: the meaning of the map. */
 typedef enum attune_block_map_use {
   ATTUNE_BLOCK_MAP_NONE = 0,
   /* The map describes the problem's masks, so that kernels skip hidden blocks. Results are the same

@@ -22,9 +22,9 @@ Problem problem(const std::string& more, const std::string& score_mod,
                 const std::string& mask_mod) {
   Problem p = parse_problem("head_dim=64,heads=2,batch=1," + more);
   if (!score_mod.empty())
-    p.score_mod = read_user_program(score_mod, score::Kind::kScore, "score_mod").digest;
+    p.scores.score_mod = read_user_program(score_mod, score::Kind::kScore, "score_mod").digest;
   if (!mask_mod.empty())
-    p.mask_mod = read_user_program(mask_mod, score::Kind::kMask, "mask_mod").digest;
+    p.scores.mask_mod = read_user_program(mask_mod, score::Kind::kMask, "mask_mod").digest;
   return p;
 }
 
@@ -113,9 +113,9 @@ TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
     std::set<std::string> names;
     for (const CaptureSpec& capture : captures.captures) names.insert(capture.name);
     EXPECT_EQ(names.count("documents") + names.count("seen"), 2U) << more;
-    EXPECT_EQ(find_user_program(p.mask_mod)->program.parts(), 1) << more;
-    const Problem again =
-        problem(more, "", find_user_program(p.mask_mod)->text);  // as another caller would give it
+    EXPECT_EQ(find_user_program(p.scores.mask_mod)->program.parts(), 1) << more;
+    const Problem again = problem(
+        more, "", find_user_program(p.scores.mask_mod)->text);  // as another caller would give it
     EXPECT_NO_THROW(score_captures(canonical(again))) << more;
   }
 }

@@ -103,7 +103,8 @@ TEST(ScoreRefusals, OfSumsOfProgramsThatAreTooLarge) {
     sum += fmt::format(" + t{}[head]", i);
   }
   Problem p = parse_problem("head_dim=64,heads=2,seqlen=8,bias=fp32");
-  p.score_mod = read_user_program(text + "return " + sum + ";", score::Kind::kScore, "s").digest;
+  p.scores.score_mod =
+      read_user_program(text + "return " + sum + ";", score::Kind::kScore, "s").digest;
   EXPECT_THAT(refusal([&] { score_captures(p); }),
               HasSubstr("the composed program has 13 captures in use; must be at most 12"));
 }
@@ -112,7 +113,7 @@ class OperandRefusals : public ::testing::Test {
  protected:
   OperandRefusals() {
     problem_ = parse_problem("head_dim=64,heads=2,seqlen=8,bias=fp32,key_lengths=1");
-    problem_.score_mod =
+    problem_.scores.score_mod =
         read_user_program("// capture t: bf16[1]\n// scalar n: int\nreturn score + t[head] * n;",
                           score::Kind::kScore, "s")
             .digest;

@@ -30,10 +30,10 @@ bool is_valid(const Problem& problem) {
 
 // Draws options that gradients have and the forward pass lacks.
 void draw_choices(std::mt19937_64* random, Problem* problem) {
-  problem->deterministic = (*random)() % 2 == 0;
+  problem->backward.deterministic = (*random)() % 2 == 0;
   Problem more = *problem;
-  more.accumulate = (*random)() % 4 == 0;
-  if ((*random)() % 3 == 0) more.gradients = static_cast<Gradients>(1 + (*random)() % 6);
+  more.backward.accumulate = (*random)() % 4 == 0;
+  if ((*random)() % 3 == 0) more.backward.gradients = static_cast<Gradients>(1 + (*random)() % 6);
   if (is_valid(more)) *problem = more;
 }
 

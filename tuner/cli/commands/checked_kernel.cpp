@@ -72,7 +72,7 @@ std::string check_command(const Device& device, const std::string& options,
                           const KernelTemplate& kernel_template, const Config& config,
                           const Problem& problem, uint64_t seed) {
   Problem plain = problem;
-  plain.score_mod = plain.mask_mod = {};
+  plain.scores.score_mod = plain.scores.mask_mod = {};
   return fmt::format(
       "attune check{} --target {} --template {} --config {} --problem {}{} --seed {}", options,
       device.target() == Target::kCpu ? "cpu" : "cuda", kernel_template.name(),

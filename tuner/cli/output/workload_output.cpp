@@ -23,7 +23,7 @@ std::string fp8_text(const Problem& problem) {
     text += fp8.scale_block_q == fp8.scale_block_kv
                 ? fmt::format(" blocks {}", fp8.scale_block_q)
                 : fmt::format(" blocks {}/{}", fp8.scale_block_q, fp8.scale_block_kv);
-  if (fp8.rotation == Rotation::kHadamard) text += " hadamard";
+  if (quantise.rotation == Rotation::kHadamard) text += " hadamard";
   return text;
 }
 
@@ -45,14 +45,14 @@ std::string short_text(const Problem& problem) {
                                  problem.num_heads_q, problem.num_heads_kv, problem.batch,
                                  same_or_both(problem.seqlen_q, problem.seqlen_kv));
   if (problem.op != Problem{}.op) text = fmt::format("{} {}", op_name(problem.op), text);
-  if (describe(problem.op).has_gradients && problem.gradients != Gradients::kAll)
-    text += fmt::format(" gradients={}", gradients_text(problem.gradients));
-  if (problem.score_gradient != ScoreGradient::kNone)
-    text += fmt::format(" gradient of {}", score_gradient_name(problem.score_gradient));
-  if (problem.repeats != Repeats::kNone)
-    text += fmt::format(" over {}", repeats_text(problem.repeats));
-  if (problem.accumulate) text += " added";
-  if (problem.deterministic) text += " deterministic";
+  if (describe(problem.op).has_gradients && problem.backward.gradients != Gradients::kAll)
+    text += fmt::format(" gradients={}", gradients_text(problem.backward.gradients));
+  if (problem.backward.score_gradient != ScoreGradient::kNone)
+    text += fmt::format(" gradient of {}", score_gradient_name(problem.backward.score_gradient));
+  if (problem.backward.repeats != Repeats::kNone)
+    text += fmt::format(" over {}", repeats_text(problem.backward.repeats));
+  if (problem.backward.accumulate) text += " added";
+  if (problem.backward.deterministic) text += " deterministic";
   if (problem.dropout > 0) text += fmt::format(" dropout={}", problem.dropout);
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";
@@ -64,8 +64,8 @@ std::string short_text(const Problem& problem) {
   }
   if (describe(problem.op).has_cache && problem.dtype_kv != problem.dtype_q)
     text += fmt::format(" cache {}", dtype_name(problem.dtype_kv));
-  if (problem.kv_factors != KvFactors::kHeads)
-    text += fmt::format(" factors {}", kv_factors_name(problem.kv_factors));
+  if (problem.cache.kv_factors != KvFactors::kHeads)
+    text += fmt::format(" factors {}", kv_factors_name(problem.cache.kv_factors));
   else if (is_8_bit(problem))
     text += fp8_text(problem);
   else if (problem.fp8.accuracy != Accuracy::kAccurate)

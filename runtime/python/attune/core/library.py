@@ -38,24 +38,35 @@ class ContextOptions(ctypes.Structure):
                 ("num_memory_bundles", ctypes.c_size_t)]
 
 
+def _part(reserved, *names, first=()):
+    """Returns the type of a part of attune_problem."""
+    fields = [*first, *((name, ctypes.c_int32) for name in names), ("reserved", ctypes.c_int32 * reserved)]
+    return type("Part", (ctypes.Structure, ), {"_fields_": fields})
+
+
 class Problem(ctypes.Structure):
+    """attune_problem. Fields of its parts are attributes too."""
+    _anonymous_ = ("scores", "backward", "cache", "append", "quantise")
     _fields_ = [
-        ("size", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("mask", ctypes.c_int32), ("head_dim_qk", ctypes.c_int32),
-        ("head_dim_v", ctypes.c_int32), ("num_heads_q", ctypes.c_int32), ("num_heads_kv", ctypes.c_int32),
-        ("batch", ctypes.c_int64), ("seqlen_q", ctypes.c_int64), ("seqlen_kv", ctypes.c_int64),
-        ("window_left", ctypes.c_int64), ("window_right", ctypes.c_int64), ("softmax_scale", ctypes.c_float),
-        ("reserved", ctypes.c_int32), ("op", ctypes.c_int32), ("dtype_kv", ctypes.c_int32), ("dtype_o", ctypes.c_int32),
-        ("accuracy", ctypes.c_int32), ("v_layout", ctypes.c_int32), ("scale_block_q", ctypes.c_int32),
-        ("scale_block_kv", ctypes.c_int32), ("rotation", ctypes.c_int32), ("softcap", ctypes.c_float),
+        ("size", ctypes.c_size_t),
         *((name, ctypes.c_int32)
-          for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix", "chunk")),
-        ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32),
-        ("block_map", ctypes.c_int32), ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float),
-        ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32), ("num_pages", ctypes.c_int64),
-        ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32), ("repeats", ctypes.c_int32),
-        ("accumulate", ctypes.c_int32), *((name, ctypes.c_int32)
-                                          for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved",
-                                                       "rotary_q", "v_in_k", "load", "deterministic", "kv_factors"))]
+          for name in ("op", "dtype", "dtype_kv", "dtype_o", "head_dim_qk", "head_dim_v", "num_heads_q",
+                       "num_heads_kv")),
+        *((name, ctypes.c_int64) for name in ("batch", "seqlen_q", "seqlen_kv", "window_left", "window_right")),
+        ("mask", ctypes.c_int32), ("softmax_scale", ctypes.c_float), ("dropout", ctypes.c_float),
+        *((name, ctypes.c_int32) for name in ("accuracy", "v_layout", "scale_block_q", "scale_block_kv")),
+        ("reserved", ctypes.c_int32 * 7),
+        ("scores",
+         _part(9, "bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix", "chunk",
+               "sinks", "block_map", first=(("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p),
+                                            ("softcap", ctypes.c_float)))),
+        ("backward",
+         _part(10, "gradients", "score_gradient", "load", "repeats", "accumulate", "deterministic")),
+        ("cache",
+         _part(8, "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k", "kv_factors",
+               first=(("num_pages", ctypes.c_int64), ))),
+        ("append", _part(8, "rotary", "rotary_dim", "rotary_interleaved", "rotary_q")),
+        ("quantise", _part(7, "rotation"))]
 
 
 class Tensor(ctypes.Structure):
@@ -202,7 +213,7 @@ _SIGNATURES = {
         ctypes.c_float, ctypes.c_uint64, ctypes.c_uint64, *[ctypes.c_int64] * 4, ctypes.c_void_p]),
     "attune_run": (ctypes.c_int, [
         ctypes.c_void_p, ctypes.POINTER(Operands), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]), }
-_ABI_VERSION = 1
+_ABI_VERSION = 2
 
 
 def _candidates():
@@ -215,7 +226,7 @@ def _candidates():
     yield str(here / "libattune.so")
     if here.parts[-4:] == ("share", "attune", "python", "attune"):
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
-    yield "libattune.so.0"
+    yield "libattune.so.2"
     import ctypes.util  # imported late: it imports much
     yield ctypes.util.find_library("attune") or "libattune.so"
 

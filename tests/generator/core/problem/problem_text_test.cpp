@@ -60,7 +60,7 @@ void draw_quantise(Problem* p) {
   p->seqlen_q = p->seqlen_kv = length();
   p->fp8.scale_block_q = p->fp8.scale_block_kv = 16 * *gen::inRange(0, 4097);
   p->fp8.v_layout = *gen::element(VLayout::kRows, VLayout::kTransposed);
-  p->fp8.rotation = *gen::element(Rotation::kNone, Rotation::kHadamard);
+  p->quantise.rotation = *gen::element(Rotation::kNone, Rotation::kHadamard);
 }
 
 Problem random_problem() {
