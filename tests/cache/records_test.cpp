@@ -151,7 +151,7 @@ TEST(Records, DigestsAreFrozen) {
   KernelSpec narrow = key.spec;
   narrow.dtype_q = Dtype::kE4m3;
   narrow.dtype_kv = Dtype::kE5m2;
-  narrow.fp8 = {Accuracy::kFast, VLayout::kTransposed, 64, 128, Rotation::kNone};
+  narrow.fp8 = {Accuracy::kFast, VLayout::kTransposed, 64, 128};
   EXPECT_EQ(to_text(narrow),
             "op=prefill,dtype_q=e4m3,dtype_kv=e5m2,dtype_o=bf16,head_dim_qk=128,head_dim_v=96,gqa_"
             "ratio=4,mask=causal_bottom_right,window=4096:-1,accuracy=fast,v_layout=transposed,"

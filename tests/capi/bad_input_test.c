@@ -203,7 +203,7 @@ static void sizes_that_nobody_has_are_refused(attune_context* context) {
                   "operands->size is");
     attune_plan_release(plan);
     problem.size = kSizes[i];
-    problem_is_refused(context, &problem, "must be 76 to 65536");
+    problem_is_refused(context, &problem, "must be 440 to 65536");
     attune_context_options_init(&options);
     options.size = kSizes[i];
     CHECK_REFUSED(attune_context_create(&options, &none), ATTUNE_INVALID_ARGUMENT,

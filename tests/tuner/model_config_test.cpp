@@ -169,7 +169,7 @@ TEST_F(ConfigFile, PaddingIsAnOptionOfLayersThatAttendToPadding) {
     EXPECT_TRUE(workload.notes.empty());
     std::vector<bool> flags;
     for (const LayerKind& kind : workload.layer_kinds)
-      flags.push_back(kind.problems.at(0).key_lengths);
+      flags.push_back(kind.problems.at(0).scores.key_lengths);
     return flags;
   };
   EXPECT_EQ(padded(R"({"model_type": "bert", "hidden_size": 768})"), (std::vector<bool>{true}));

@@ -37,15 +37,15 @@ ProgramDigest read_program(const std::string& word, score::Kind kind, const std:
   return made.digest;
 }
 
-void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecFields::*field,
+void give(const ProgramDigest& digest, const char* name, ProgramDigest ScoreFields::*field,
           Problem* problem) {
   if (!digest) return;
-  if (problem->*field)
+  if (problem->scores.*field)
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; must be only one of them",
-                    name, to_text(*problem), to_text(problem->*field)));
-  problem->*field = digest;
+                    name, to_text(*problem), to_text(problem->scores.*field)));
+  problem->scores.*field = digest;
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ class Tower {
     }
     if (pattern.chunked.here) {
       const int chunk = fields_.integer({"attention_chunk_size"});
-      add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.chunk = chunk;
+      add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.scores.chunk = chunk;
     }
     if (sees_images_) add_with_images(first);
     if (pattern.other.here)

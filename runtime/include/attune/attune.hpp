@@ -58,9 +58,9 @@ struct Problem : attune_problem {
   // Describes the new rows of ATTUNE_APPEND_KV. Set operands.append to its address.
   attune_append_operands contiguous_append(void* k, void* v, void* cos = nullptr,
                                            void* sin = nullptr) const {
-    attune_append_operands append;
-    check(attune_append_contiguous(this, k, v, cos, sin, &append));
-    return append;
+    attune_append_operands rows;
+    check(attune_append_contiguous(this, k, v, cos, sin, &rows));
+    return rows;
   }
 };
 
@@ -87,7 +87,7 @@ inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blo
 //   attune::BlockMap map(problem);
 //   map.data = allocate(map.bytes());  // on the device, aligned to 16 bytes
 //   map.build(context, problem, &scores, stream);
-//   problem.scores.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // then make the plan that runs with this map
+//   problem.scores.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // then make the plan for it
 class Context;
 struct BlockMap : attune_block_map {
   explicit BlockMap(const attune_problem& problem) { check(attune_block_map_init(&problem, this)); }

@@ -10,8 +10,8 @@
  * Positions: row i of a request with `rows` new rows goes to position kv_lengths[b] - rows + i.
  * Lengths therefore include the new rows.
  *
- * Rotation: with attune_problem.append.rotary, k is rotated by the angles of its position before it is
- * written. A pair of columns becomes first * cos - second * sin and second * cos + first * sin,
+ * Rotation: with attune_problem.append.rotary, k is rotated by the angles of its position before it
+ * is written. A pair of columns becomes first * cos - second * sin and second * cos + first * sin,
  * computed in fp32 and rounded once. With rotary_q, q [batch, seqlen_q, num_heads_q, head_dim_qk]
  * is rotated in the same way into o, which may be q.
  *

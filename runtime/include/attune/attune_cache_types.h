@@ -46,9 +46,9 @@
  * so their head_stride may be less than a full tensor needs. It is not checked that heads of o do
  * not overlap.
  *
- * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.cache.kv_factors
- * says how many factors k_scale and v_scale have. GPU kernels convert q and such keys to fp16: an
- * element of q beyond 65504 counts as 65504.
+ * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8.
+ * attune_problem.cache.kv_factors says how many factors k_scale and v_scale have. GPU kernels
+ * convert q and such keys to fp16: an element of q beyond 65504 counts as 65504.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_

@@ -29,15 +29,15 @@
 extern "C" {
 #endif
 
-/* Terms of attune_problem.backward.gradients, which is a sum. A plan computes only these gradients. */
+/* Terms of attune_problem.backward.gradients, a sum. A plan computes only these gradients. */
 typedef enum attune_gradient {
   ATTUNE_GRADIENT_Q = 1,
   ATTUNE_GRADIENT_K = 2,
   ATTUNE_GRADIENT_V = 4
 } attune_gradient;
 
-/* Values of attune_problem.backward.score_gradient. dscores is fp32. Its axes are [batch, rows, heads,
- * columns], with the extents given for each value. */
+/* Values of attune_problem.backward.score_gradient. dscores is fp32. Its axes are [batch, rows,
+ * heads, columns], with the extents given for each value. */
 typedef enum attune_score_gradient {
   ATTUNE_SCORE_GRADIENT_NONE = 0,
   /* The gradient of the bias: [batch, seqlen_q, num_heads_q, seqlen_kv]. */
@@ -49,16 +49,16 @@ typedef enum attune_score_gradient {
   /* The gradient of the sinks: [1, 1, 1, num_heads_q]. */
   ATTUNE_SCORE_GRADIENT_SINKS = 4,
   /* The gradient of the values that one load of score_mod reads from a tensor of floats.
-   * attune_problem.backward.load is the number of the load. dscores has a value for each row and key, as for
-   * a bias. The gradient of an element of the tensor is the sum over all rows and keys that load
-   * it. attune_program_nodes returns the indices. */
+   * attune_problem.backward.load is the number of the load. dscores has a value for each row and
+   * key, as for a bias. The gradient of an element of the tensor is the sum over all rows and keys
+   * that load it. attune_program_nodes returns the indices. */
   ATTUNE_SCORE_GRADIENT_LOAD = 5,
   /* Like LOAD, but dscores has a value for each distance, as for relative_bias. */
   ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS = 6
 } attune_score_gradient;
 
-/* Terms of attune_problem.backward.repeats, which is a sum. Bias and load may have any term, relative_bias
- * and load_diagonals heads, alibi batch and heads, sinks none. */
+/* Terms of attune_problem.backward.repeats, which is a sum. Bias and load may have any term,
+ * relative_bias and load_diagonals heads, alibi batch and heads, sinks none. */
 typedef enum attune_repeats {
   ATTUNE_REPEATS_BATCH = 1,
   ATTUNE_REPEATS_HEADS = 2,
@@ -66,8 +66,8 @@ typedef enum attune_repeats {
   ATTUNE_REPEATS_KEYS = 8
 } attune_repeats;
 
-/* Start from attune_gradients_contiguous. Gradients that attune_problem.backward.gradients does not name are
- * neither read nor written. */
+/* Start from attune_gradients_contiguous. Gradients that attune_problem.backward.gradients does not
+ * name are neither read nor written. */
 typedef struct attune_gradient_operands {
   /* sizeof(attune_gradient_operands), set by attune_gradients_contiguous. */
   size_t size;

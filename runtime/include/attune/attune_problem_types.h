@@ -2,10 +2,11 @@
  * attune_problem: what one call computes. attune_types.h includes this file.
  *
  * A problem has fields that every op reads, and parts. Each op uses the parts of its line; leave
- * other parts as attune_problem_init sets them. The last column lists the members of attune_operands
- * that the op needs in addition to q, k, v and o. `scores`, `dropout`, `gradients`, `cache` and
- * `append` point to structs of attune_{score,dropout,gradient,cache,append}_types.h: set
- * operands.cache to the address of an attune_cache_operands. lse and factors are in attune_types.h.
+ * other parts as attune_problem_init sets them. The last column lists the members of
+ * attune_operands that the op needs in addition to q, k, v and o. `scores`, `dropout`, `gradients`,
+ * `cache` and `append` point to structs of attune_{score,dropout,gradient,cache,append}_types.h:
+ * set operands.cache to the address of an attune_cache_operands. lse and factors are in
+ * attune_types.h.
  *
  *   you want                  | op                        | parts             | more operands
  *   attention                 | ATTUNE_PREFILL            | scores            | scores, dropout
@@ -110,10 +111,11 @@ typedef struct attune_problem_cache {
   /* Flag, ATTUNE_ATTENTION_KVCACHE only: the keys of all requests follow each other without gaps or
    * pages. */
   int32_t packed_kv;
-  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the bits of a request's result do not depend on the other requests. */
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the bits of a request's result do not depend on the other
+   * requests. */
   int32_t batch_invariant;
-  /* Flag, ATTUNE_ATTENTION_KVCACHE only: v is the first head_dim_v columns of k. attune_operands.v must then have the address and
-   * strides of k. */
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: v is the first head_dim_v columns of k. attune_operands.v
+   * must then have the address and strides of k. */
   int32_t v_in_k;
   /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
   int32_t kv_factors;

@@ -13,9 +13,9 @@ extern "C" {
 
 /* ---- Programs ---- */
 
-/* Parses a program of the score language. Set attune_problem.scores.score_mod or mask_mod to *program,
- * which lives as long as the process. Errors name line and column of the text. `warnings` (or NULL)
- * gets one line per warning, truncated to `capacity` bytes. */
+/* Parses a program of the score language. Set attune_problem.scores.score_mod or mask_mod to
+ * *program, which lives as long as the process. Errors name line and column of the text. `warnings`
+ * (or NULL) gets one line per warning, truncated to `capacity` bytes. */
 ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
                                               const attune_program** program, char* warnings,
                                               size_t capacity);
@@ -41,8 +41,8 @@ ATTUNE_API size_t attune_block_map_bytes(const attune_block_map* map);
 /* Fills the map: looks up or compiles a kernel, then enqueues it on `stream` (NULL on a CPU, where
  * the function returns when the work is done). Call it once outside the capture of a CUDA graph
  * before you call it inside one. `scores` holds the same captures of the masks as the coming runs;
- * its positions must be 0. To use the map, set problem.scores.block_map to ATTUNE_BLOCK_MAP_SKIPS, and
- * operands.block_map to the map. */
+ * its positions must be 0. To use the map, set problem.scores.block_map to ATTUNE_BLOCK_MAP_SKIPS,
+ * and operands.block_map to the map. */
 ATTUNE_API attune_status attune_block_map_build(attune_context* context,
                                                 const attune_problem* problem,
                                                 const attune_score_operands* scores,

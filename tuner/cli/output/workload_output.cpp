@@ -23,7 +23,7 @@ std::string fp8_text(const Problem& problem) {
     text += fp8.scale_block_q == fp8.scale_block_kv
                 ? fmt::format(" blocks {}", fp8.scale_block_q)
                 : fmt::format(" blocks {}/{}", fp8.scale_block_q, fp8.scale_block_kv);
-  if (quantise.rotation == Rotation::kHadamard) text += " hadamard";
+  if (problem.quantise.rotation == Rotation::kHadamard) text += " hadamard";
   return text;
 }
 

@@ -5,7 +5,9 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
+#include <set>
 
 #include "generator/core/problem/config.hpp"
 #include "generator/core/problem/kernel_spec.hpp"
@@ -252,6 +254,35 @@ TEST(ConfigText, AWrongPartOfAConfigIsRefusedByItsKnob) {
     RC_ASSERT(message.has_value());  // the knob is in the text already
     RC_ASSERT(message->find(knob) != std::string::npos);
   }));
+}
+
+// Problems are stored and shared by their texts, so no text may change. problem_texts.txt has four
+// lines for each problem: as somebody typed it, its text, and the texts of its spec and shape. Add
+// lines for new fields; do not edit lines.
+TEST(ProblemText, SavedTextsDoNotChange) {
+  std::ifstream file(ATTUNE_PROBLEM_TEXTS);
+  std::set<std::string> used;
+  std::string typed, problem, spec, shape;
+  int count = 0;
+  while (std::getline(file, typed)) {
+    if (typed.empty() || typed.front() == '#') continue;
+    std::getline(file, problem);
+    std::getline(file, spec);
+    std::getline(file, shape);
+    const Problem p = parse_problem(typed);
+    EXPECT_EQ(to_text(p), problem) << typed;
+    EXPECT_EQ(to_text(spec_of(p)), spec) << typed;
+    EXPECT_EQ(to_text(shape_of(p)), shape) << typed;
+    EXPECT_EQ(parse_problem(problem), p) << typed;
+    EXPECT_EQ(parse_spec_text(spec), spec_of(p)) << typed;
+    for (const ProblemField& field : problem_fields())
+      if (!field.is_default(p)) used.insert(field.name);
+    ++count;
+  }
+  EXPECT_GT(count, 80);
+  for (const ProblemField& field : problem_fields())
+    if (field.name != "score_mod" && field.name != "mask_mod" && field.name != "load")  // digests
+      EXPECT_EQ(used.count(field.name), 1u) << "no text has " << field.name;
 }
 
 }  // namespace
