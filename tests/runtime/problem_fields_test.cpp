@@ -136,9 +136,9 @@ TEST(ProblemFields, EachReachesTheCStructAndComesBack) {
 }
 
 TEST(ProblemFields, TheCStructHasExactlyTheseFields) {
-  std::ifstream file(ATTUNE_TYPES_HEADER);
   std::ostringstream text;
-  text << file.rdbuf();
+  for (const char* header : {"attune_problem_types.h", "attune_part_types.h"})
+    text << std::ifstream(std::string(ATTUNE_HEADERS "/") + header).rdbuf();
   const std::string fields = std::regex_replace(text.str(), std::regex("/\\*[\\s\\S]*?\\*/"), "");
   std::set<std::string> in_header;
   const std::regex member("  \\w[\\w ]*\\*? (\\w+)(\\[\\d+\\])?;");

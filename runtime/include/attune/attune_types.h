@@ -4,6 +4,7 @@
  *
  *   attune_context_types.h   the options of a context: device, stores, bundles, log
  *   attune_problem_types.h   what one call computes, with a table "you want ... -> op, fields"
+ *   attune_part_types.h      its parts, for single ops: scores, backward, cache, append
  *   attune_enum_types.h      the enumerations of a problem: op, dtype, mask, accuracy
  *   attune_plan_types.h      how a kernel is chosen, and what a plan says about itself
  *   attune_tensor_types.h    a tensor and its factors in memory
