@@ -12,7 +12,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/engine/open_device.hpp"
-#include "tests/templates/quantise_case.hpp"
+#include "tests/templates/small/quantise_case.hpp"
 #include "tuner/oracles/quantise.hpp"
 
 namespace attune::testing {

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "generator/score/language/user_program.hpp"
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 
 namespace attune::testing {
 namespace {

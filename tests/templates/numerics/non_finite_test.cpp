@@ -12,7 +12,7 @@
 #include <optional>
 #include <random>
 
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 
 namespace attune::testing {
 namespace {

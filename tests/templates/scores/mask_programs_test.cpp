@@ -3,7 +3,7 @@
 // (templates/shared/block_map.h), and CPU kernels with ranges. Suites Cpu and Cuda are separate
 // CTest entries.
 #include "generator/score/language/user_program.hpp"
-#include "tests/templates/numerics_fixture.hpp"
+#include "tests/templates/numerics/numerics_fixture.hpp"
 
 namespace attune::testing {
 namespace {

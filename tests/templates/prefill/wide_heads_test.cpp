@@ -3,7 +3,7 @@
 // against the float64 oracle. numerics_test.cpp has random specs with such heads for every family.
 #include <gtest/gtest.h>
 
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 
 namespace attune::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include "generator/families/backward/backward_sm90_cost.hpp"
 #include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
-#include "tests/templates/backward_sm90_cases.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {
 namespace {

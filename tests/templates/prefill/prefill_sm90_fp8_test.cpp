@@ -7,7 +7,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
-#include "tests/templates/hopper_cases.hpp"
+#include "tests/templates/prefill/hopper_cases.hpp"
 
 namespace attune {
 namespace {

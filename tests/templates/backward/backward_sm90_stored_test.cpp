@@ -10,7 +10,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/backward/backward_sm90_cost.hpp"
 #include "templates/shared/backward_stored_layout.h"
-#include "tests/templates/backward_sm90_cases.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {
 namespace {

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "generator/score/language/user_program.hpp"
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 #include "tuner/fuzz/device_run.hpp"
 #include "tuner/measure/device_backend.hpp"
 

@@ -12,7 +12,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "templates/shared/backward_band_layout.h"
-#include "tests/templates/backward_sm90_cases.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {
 namespace {

@@ -10,9 +10,9 @@
 
 #include <random>
 
-#include "tests/templates/backward_case.hpp"
-#include "tests/templates/backward_sm90_cases.hpp"
-#include "tests/templates/numerics_fixture.hpp"
+#include "tests/templates/backward/backward_case.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
+#include "tests/templates/numerics/numerics_fixture.hpp"
 
 namespace attune::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "generator/core/system/error.hpp"
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 #include "tuner/fuzz/draw.hpp"
 #include "tuner/measure/verify.hpp"
 

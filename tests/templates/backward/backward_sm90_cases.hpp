@@ -3,7 +3,7 @@
 #pragma once
 
 #include "generator/families/families.hpp"
-#include "tests/templates/hopper_cases.hpp"
+#include "tests/templates/prefill/hopper_cases.hpp"
 
 namespace attune::testing {
 

@@ -4,7 +4,7 @@
 // and infinity. Suites Cpu.* and Cuda.* are separate CTest entries.
 //   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6, 3 on a CPU)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
-#include "tests/templates/numerics_fixture.hpp"
+#include "tests/templates/numerics/numerics_fixture.hpp"
 
 namespace attune::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/score/language/user_program.hpp"
 #include "templates/shared/prefill_sm90_splits.h"
-#include "tests/templates/hopper_cases.hpp"
+#include "tests/templates/prefill/hopper_cases.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See backward_case.hpp.
-#include "tests/templates/backward_case.hpp"
+#include "tests/templates/backward/backward_case.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/backward/backward_sm90_cost.hpp"
-#include "tests/templates/backward_sm90_cases.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <random>
 
-#include "tests/templates/backward_case.hpp"
-#include "tests/templates/device_fixture.hpp"
+#include "tests/templates/backward/backward_case.hpp"
+#include "tests/templates/numerics/device_fixture.hpp"
 
 namespace attune::testing {
 namespace {
