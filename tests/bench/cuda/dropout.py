@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attention with and without dropout, forward and backward, on attune and on PyTorch's flash kernels.
 
-    python3 tests/bench/dropout.py --problems               problems for attune tune, one a line
-    python3 tests/bench/dropout.py --store FILE --out OUT/dropout.json
+    python3 tests/bench/cuda/dropout.py --problems               problems for attune tune, one a line
+    python3 tests/bench/cuda/dropout.py --store FILE --out OUT/dropout.json
 
 Every runner is a captured graph. All runners of a case are interleaved in one process. "share" is the time without
 dropout over the time with dropout.
@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 

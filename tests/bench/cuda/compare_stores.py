@@ -2,7 +2,7 @@
 """Times the kernels that two tuned stores choose for the same problems, interleaved in one process. Shows how
 repeatable a tune is, or how far `normal` stays behind `exhaustive`.
 
-    python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem
+    python3 tests/bench/cuda/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem
         dtype=bf16,... ...)
 
 Prints per problem the median over rounds of first / second within a round; above 1 the second store's kernel is faster.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import cases  # noqa: E402
 import timing  # noqa: E402

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
 
-    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out OUT/grid.json [--store FILE]
+    python3 tests/bench/cuda/attention.py --set grid --peers cudnn,flash2,flash3 --out OUT/grid.json [--store FILE]
         [--only "d128"]
 
 Every runner is timed as a captured graph; the result also has the host time of each call. Prints a table of TFLOP/s
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import cases  # noqa: E402
 import peers  # noqa: E402

@@ -3,7 +3,7 @@
 """Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random
 specs and configs of the numerics test, and single configs that random choices seldom hit.
 
-    python3 tests/bench/sanitize.py BUILD_DIR --out OUT/sanitizer.json [--only prefill_sm90] [--seeds 2]
+    python3 tests/bench/cuda/sanitize.py BUILD_DIR --out OUT/sanitizer.json [--only prefill_sm90] [--seeds 2]
 
 Prints a line for each run with a report, then the count. Exit status 1 if there is a report.
 """
@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import timing  # noqa: E402
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

@@ -2,9 +2,9 @@
 """Times attention with scores, masks and wide heads against the same attention without them: same tensors, interleaved,
 one process.
 
-    python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs
-        as files into FOLDER
-    python3 tests/bench/scores.py --store FILE --out OUT/scores.json [--only softcap] [--peers flex,flash4]
+    python3 tests/bench/cuda/scores.py --problems FOLDER       problems for attune tune, one a line; writes programs as
+        files into FOLDER
+    python3 tests/bench/cuda/scores.py --store FILE --out OUT/scores.json [--only softcap] [--peers flex,flash4]
 
 Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's
 speed: TFLOP/s of the case over TFLOP/s of the same case without the feature. A peer's output is compared with attune's
@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import peers  # noqa: E402
 import timing  # noqa: E402

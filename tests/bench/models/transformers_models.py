@@ -2,9 +2,9 @@
 """Times whole forward passes of transformers models on attune against sdpa and other installed implementations, and
 checks their logits and generated tokens.
 
-    python3 tests/bench/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check]
+    python3 tests/bench/models/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check]
         [--seconds 200]
-    ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune
+    ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/models/transformers_models.py --once        # then: attune tune
         --captured problems.jsonl
 
 Sizes are from published configs, weights are random, and layers are cut (transformers_configs.py). One process; samples
@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 import transformers
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 import transformers_configs as configs  # noqa: E402

@@ -2,8 +2,8 @@
 """Times decoding over caches (op attention_kvcache) against peers: same tensors, interleaved, one process, captured
 graphs.
 
-    python3 tests/bench/decode.py --problems               problems for attune tune, one a line
-    python3 tests/bench/decode.py --store FILE --out OUT/decode.json [--only "b32"] [--peers cudnn,flash3]
+    python3 tests/bench/cuda/decode.py --problems               problems for attune tune, one a line
+    python3 tests/bench/cuda/decode.py --store FILE --out OUT/decode.json [--only "b32"] [--peers cudnn,flash3]
 
 A case has several copies of its cache, together more than twice the L2. The calls of a graph take the copies in turn,
 so every call reads from memory. TB/s count K and V of the requests' keys once. Peers, where their packages are
@@ -23,8 +23,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import flashinfer_peer  # noqa: E402
 import peers  # noqa: E402

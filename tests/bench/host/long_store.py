@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times a store after long tuning: 10,000 winners and 100,000 trials.
 
-    python3 tests/bench/long_store.py BUILD_DIR --out OUT/long_store.json [--winners 10000]
+    python3 tests/bench/host/long_store.py BUILD_DIR --out OUT/long_store.json [--winners 10000]
 
 Tunes one problem on the CPU target, repeats its rows for other lengths with times in proportion, and imports them into
 a new store. Then times, each in a separate process, the best of several: opening a context and finding a plan's winner,
@@ -20,9 +20,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import publish
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import publish  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROBLEM = "dtype=fp32,head_dim=64,heads=4/2,seqlen=128"
 TRIALS = 10  # per winner
 
@@ -109,7 +110,7 @@ def main():
                 2, lambda: run(attune, "report", "--target", "cpu", "--store", store, "--out", folder / "report.html")),
             "report_bytes": (folder / "report.html").stat().st_size}
         result = {
-            "command": f"tests/bench/long_store.py BUILD --winners {arguments.winners}", "device": next(
+            "command": f"tests/bench/host/long_store.py BUILD --winners {arguments.winners}", "device": next(
                 (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                 platform.machine()), "cores": os.cpu_count(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "attune": json.loads(

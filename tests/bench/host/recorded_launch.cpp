@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See recorded_launch.hpp.
-#include "tests/bench/recorded_launch.hpp"
+#include "tests/bench/host/recorded_launch.hpp"
 
 #include <fmt/format.h>
 

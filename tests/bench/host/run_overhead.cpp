@@ -17,7 +17,7 @@
 #include "runtime/c_api/c_support.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/engine/engine.hpp"
-#include "tests/bench/recorded_launch.hpp"
+#include "tests/bench/host/recorded_launch.hpp"
 #include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"
 #include "tests/support/device_with_compiler.hpp"

@@ -7,21 +7,25 @@
     append           appending rows of k and v to pages, turned with q by rotary angles or plain: GB/s read and written
     batch_invariant  the cost of bits that do not depend on the batch, over decode.py's eleven points
 
-    python3 tests/bench/serving.py --out OUT/serving.json [--store FILE] [--only "cascade,append"]
-    python3 tests/bench/serving.py --problems              problems for attune tune, one a line
+    python3 tests/bench/cuda/serving.py --out OUT/serving.json [--store FILE] [--only "cascade,append"]
+    python3 tests/bench/cuda/serving.py --problems              problems for attune tune, one a line
 """
 import argparse
 import json
 import math
 import random
 import statistics
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-import attune
-import decode
-import timing
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import attune  # noqa: E402
+import decode  # noqa: E402
+import timing  # noqa: E402
 
 HEADS, HEADS_KV, HEAD_DIM, PAGE = 32, 8, 128, 16
 

@@ -2,8 +2,8 @@
 """Times attention of fp32 operands in attune's three modes of accuracy against PyTorch's SDPA, interleaved in one
 process, and measures their errors.
 
-    python3 tests/bench/fp32.py --problems                 problems for attune tune, one a line
-    python3 tests/bench/fp32.py --store FILE --out OUT/fp32.json [--only d128]
+    python3 tests/bench/cuda/fp32.py --problems                 problems for attune tune, one a line
+    python3 tests/bench/cuda/fp32.py --store FILE --out OUT/fp32.json [--only d128]
 
 fast is tf32, split is three tf32 products, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends are
 timed with torch.backends.cuda.matmul.allow_tf32 off and on; the result names backends that do not take fp32. Every
@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 

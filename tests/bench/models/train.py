@@ -2,7 +2,7 @@
 """Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on
 PyTorch's SDPA, in bf16 autocast with fp32 weights. Reports loss curves (means of fifteen sections) and step times.
 
-    python3 tests/bench/train.py --out OUT/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured]
+    python3 tests/bench/models/train.py --out OUT/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured]
         [--device cpu --small]
 
 Three models train side by side, step by step in random order: SDPA and attune from one seed, and SDPA from another
@@ -21,13 +21,14 @@ import sys
 import time
 from pathlib import Path
 
-import publish
 import torch
 import torch.nn.functional as functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import attune.sdpa  # noqa: E402
+import publish  # noqa: E402
 
 # GPT-2 and BERT-base: dim 768, 12 heads. Fewer layers and words.
 MODELS = {"gpt": dict(causal=True, layers=6, dim=768, heads=12, rows=1024, batch=8, words=8192),

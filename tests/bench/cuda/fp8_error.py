@@ -20,18 +20,22 @@ Per case and distribution, over the same bf16 inputs, so that rounding to bf16 d
 On the CPU P is not rounded, and both modes compute the same. FlashAttention-3 published for `outliers`: 9.1e-3, its
 per-tensor baseline 2.4e-2, a ratio of 0.38. It did not publish shape and seed, so only ratios to the twin compare.
 
-    python3 tests/bench/fp8_error.py --device cpu --out OUT/fp8_error.json     # --device cuda on a GPU
+    python3 tests/bench/cuda/fp8_error.py --device cpu --out OUT/fp8_error.json     # --device cuda on a GPU
 """
 import argparse
 import datetime
 import itertools
 import json
 import math
+import sys
+from pathlib import Path
 
 import torch
 
-import attune
-import timing
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import attune  # noqa: E402
+import timing  # noqa: E402
 
 HEAD_DIMS, SEQLENS, HEADS, SEEDS, SCALE_BLOCK = (64, 128, 256), (1024, 4096), 4, (1, 2, 3), 128
 DISTRIBUTIONS = ("normal", "outliers", "mean")
@@ -139,7 +143,8 @@ def main():
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     rows = [run_case(*case, device) for case in cases(arguments.device)]
-    result = {"schema": "attune.bench.fp8_error.1", "command": f"tests/bench/fp8_error.py --device {arguments.device}",
+    result = {"schema": "attune.bench.fp8_error.1",
+              "command": f"tests/bench/cuda/fp8_error.py --device {arguments.device}",
               "target": attune.Context(arguments.device).device, "torch": torch.__version__, "attune": attune.version(),
               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "scale_block": SCALE_BLOCK, "heads": HEADS, "seeds": SEEDS, "summary": summary(rows), "rows": rows}

@@ -3,7 +3,7 @@
 interleaved in random order in one process, as captured graphs. V is passed as rows, so every time includes the kernel
 that transposes V.
 
-    python3 tests/bench/fp8.py --out OUT/fp8.json [--store FILE] [--only "d128"]
+    python3 tests/bench/cuda/fp8.py --out OUT/fp8.json [--store FILE] [--only "d128"]
 
 FlashAttention-3 runs on the same e4m3 operands if its package is installed; otherwise the result names it as missing.
 fp8_error.py measures errors of the modes on several distributions.
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attention  # noqa: E402
 import attune  # noqa: E402
 import cases  # noqa: E402

@@ -2,7 +2,7 @@
 """Times op attention_kvcache on the CPU target (default configs) beside a copy of as many bytes as the cache has: one
 process, interleaved.
 
-    python3 tests/bench/cpu_decode.py --out OUT/cpu_decode.json [--threads 1,2] [--dtype bf16] [--page-size 16]
+    python3 tests/bench/cpu/cpu_decode.py --out OUT/cpu_decode.json [--threads 1,2] [--dtype bf16] [--page-size 16]
         [--rounds 100]
 
 Prints GB/s of K and V that are read, and of what the copy reads and writes, each of its fastest round, and the share of
@@ -22,7 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # PyTorch's idle threads mu
 import torch  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 from cpu_sdpa import DTYPES, TOLERANCE, processor  # noqa: E402

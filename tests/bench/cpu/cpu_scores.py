@@ -2,7 +2,7 @@
 """Times the CPU target's scores, masks and dropout against plain attention: same q, k and v, default configs, one
 process, interleaved.
 
-    python3 tests/bench/cpu_scores.py --out OUT/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
+    python3 tests/bench/cpu/cpu_scores.py --out OUT/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
 
 Prints microseconds and the share of plain attention's speed, counted over visible elements if the feature hides some.
 Documents are also compared with plain attention over one batch entry per document, whose small triangles are the same
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import cpu_sdpa  # noqa: E402
 import timing  # noqa: E402

@@ -2,11 +2,11 @@
 """Times gradients of attention against peers: same tensors, interleaved, one process, whole calls with all their
 passes.
 
-    python3 tests/bench/backward.py --problems             problems for attune tune, one a line
-    python3 tests/bench/backward.py --store FILE --out OUT/backward.json [--only "d128 causal"] [--peers
+    python3 tests/bench/cuda/backward.py --problems             problems for attune tune, one a line
+    python3 tests/bench/cuda/backward.py --store FILE --out OUT/backward.json [--only "d128 causal"] [--peers
         cudnn,flash2,flash4]
-    python3 tests/bench/backward.py --join OUT/backward.json later.json --out OUT/backward.json      one row per case,
-        from the last file that has it
+    python3 tests/bench/cuda/backward.py --join OUT/backward.json later.json --out OUT/backward.json
+        one row per case, from the last file that has it
 
 Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed, and compared
 with each other, with deterministic=True, which gives the same bits in every run. Every runner is a captured graph of
@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attention as forward  # noqa: E402
 import attune  # noqa: E402
 import cases  # noqa: E402

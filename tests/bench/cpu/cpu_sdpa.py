@@ -2,7 +2,7 @@
 """Times attune's CPU target (tuned and default) against PyTorch's CPU SDPA: same tensors, same number of threads, one
 process, interleaved in random order.
 
-    python3 tests/bench/cpu_sdpa.py --out OUT/cpu.json [--store FILE] [--threads 1,16] [--dtype fp32] [--only "d64
+    python3 tests/bench/cpu/cpu_sdpa.py --out OUT/cpu.json [--store FILE] [--threads 1,16] [--dtype fp32] [--only "d64
         causal"]
 
 Prints GFLOP/s over visible elements, the ratio to PyTorch and the share of the FMA peak that bench_fma_peak (--peak)
@@ -26,7 +26,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # PyTorch's idle threads mu
 import torch  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 

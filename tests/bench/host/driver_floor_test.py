@@ -11,7 +11,7 @@ import driver_floor
 import python_overhead
 
 stub = ctypes.CDLL(sys.argv.pop(1), mode=ctypes.RTLD_GLOBAL)
-HEADER = Path(__file__).resolve().parents[2] / "templates" / "shared" / "attention_args.h"
+HEADER = Path(__file__).resolve().parents[3] / "templates" / "shared" / "attention_args.h"
 
 
 class DriverFloorTest(unittest.TestCase):

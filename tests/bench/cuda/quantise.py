@@ -7,16 +7,20 @@ or the default. GB/s count q once and o once. Interleaved with: a copy that read
 to 8 bits by PyTorch's cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by
 quantise without rotation. All run from CUDA graphs, so that host time does not count.
 
-    python3 tests/bench/quantise.py --out OUT/quantise.json
+    python3 tests/bench/cuda/quantise.py --out OUT/quantise.json
 """
 import argparse
 import itertools
 import random
+import sys
+from pathlib import Path
 
 import torch
 
-import attune
-import timing
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import attune  # noqa: E402
+import timing  # noqa: E402
 
 SHAPES = ((1, 16384, 16, 128), (1, 2048, 16, 128), (1, 16384, 32, 64), (1, 16384, 8, 256))
 OPTIONS = ({"scale_block": 128}, {"scale_block": 128, "rotation": "hadamard"}, {

@@ -2,7 +2,8 @@
 """Times attune's gradients on the CPU (defaults, or winners of --store) against the backward of PyTorch's SDPA: same
 tensors, same number of threads, one process, interleaved in random order.
 
-    python3 tests/bench/cpu_backward.py --out OUT/cpu_backward.json [--store FILE] [--threads 1,2] [--only "d64 causal"]
+    python3 tests/bench/cpu/cpu_backward.py --out OUT/cpu_backward.json [--store FILE] [--threads 1,2] [--only
+        "d64 causal"]
 
 Prints milliseconds and the ratio to PyTorch, from the fastest round of each. Gradients are compared before anything is
 timed.
@@ -20,7 +21,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # PyTorch's idle threads mu
 import torch  # noqa: E402
 import torch.nn.functional as functional  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
 from cpu_sdpa import DTYPES, HEADS, TOLERANCE, cases, geomean, processor  # noqa: E402

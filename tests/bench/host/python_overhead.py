@@ -5,7 +5,7 @@ two features), attention_kvcache() and append_kv() of one token (pages and lengt
 module and through ctypes, with PyTorch also by torch.ops and known signatures. Calls of the tensors' own library are
 timed for comparison. On the CPU target the tensors are empty, so nothing is computed; on CUDA the problem is small.
 
-    python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out OUT/python_overhead.json]
+    python3 tests/bench/host/python_overhead.py [--target cuda] [--library torch] [--out OUT/python_overhead.json]
 
 On CUDA the bare driver's launch is timed too (driver_floor.py), and the cost of launcher, plan.run and attention above
 it, round by round.
@@ -27,9 +27,11 @@ import time
 from pathlib import Path
 
 import driver_floor
-import publish
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import publish  # noqa: E402
+
 # Through ctypes alone, these calls take 7, 130 and 200 times as long.
 LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
 CALLS = 200
@@ -289,7 +291,7 @@ def main():
         date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         result = {
             "schema": "attune.bench.python_overhead.1",
-            "command": f"tests/bench/python_overhead.py --target {arguments.target} --library {arguments.library}",
+            "command": f"tests/bench/host/python_overhead.py --target {arguments.target} --library {arguments.library}",
             "python": platform.python_version(), "date": date, **facts, "rounds": arguments.rounds, "costs": summary}
         publish.write_result(arguments.out, result)
     found = [] if arguments.unlimited or (arguments.library, arguments.target) != ("numpy", "cpu") else list(
