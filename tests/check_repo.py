@@ -35,7 +35,7 @@ FOREIGN_HOMES = {
 # code.
 ASM_HOMES = [
     r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp",
-    r"generator/compile/cpu/host_arch\.cpp", r"tests/bench/fma_peak\.cpp", r"tests/generator/sass_digest_test\.cpp"]
+    r"generator/compile/cpu/host_arch\.cpp", r"tests/bench/cpu/fma_peak\.cpp", r"tests/generator/sass_digest_test\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
 # Only an op's description, oracle and kernels may ask which op they have.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]

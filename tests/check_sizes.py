@@ -38,8 +38,6 @@ CROWDED = {
     "templates/cpu": (51, "kernels have no folder each yet"),
     "templates/shared": (50, "layouts of kernels that have no folder each yet"),
     "templates/cuda/ptx": (41, "one file per instruction"),
-    "tests/bench": (45, "scripts of benchmarks beside their drivers"),
-    "tests/templates": (41, "one test per kernel"),
 }
 
 

@@ -16,8 +16,8 @@
 //   words   x after two passes of dropout_pass, and after dropout_last_pass
 //
 // The key is computed once per head, the passes for each word of decisions. Passes have no 64-bit
-// products, for which tensor cores would have to wait. tests/templates/dropout_quality_test.cpp
-// says how random the decisions are.
+// products, for which tensor cores would have to wait. How random the decisions are:
+// tests/templates/shared/dropout_quality_test.cpp.
 #pragma once
 
 #include "shared/dropout_args.h"

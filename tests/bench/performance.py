@@ -81,6 +81,13 @@ def short(number):
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
+def command_of(result):
+    """Returns the command of a part, with today's path of its script."""
+    script, space, words = result["command"].partition(" ")
+    found = next((ROOT / "tests/bench").rglob(Path(script).name))
+    return found.relative_to(ROOT).as_posix() + space + words
+
+
 def source(topic, part, text, command):
     """Returns the line under a heading: device, date, baseline, units, command, and where all numbers are."""
     result = load(topic, part)
@@ -210,7 +217,7 @@ def fp8():
         *source("fp8", "fp8", "e4m3, the forward shapes. TFLOP/s at 16384, full; speed over FlashAttention-3's e4m3 at "
                 "12 points. The transposition of V counts. RMS error over a kernel with one factor a tensor: "
                 f"{error['normal']['head']:.2f} on N(0,1), {error['outliers']['head, rotated']:.2f} with outliers and "
-                "a rotation.", "tests/bench/run_gpu.sh BUILD OUT fp8`, `tests/bench/fp8_error.py --device cuda"),
+                "a rotation.", "tests/bench/run_gpu.sh BUILD OUT fp8`, `tests/bench/cuda/fp8_error.py --device cuda"),
         *table(("head_dim", "accurate", "fast", "bf16", "accurate over", "lowest", "fast over", "lowest"),
                *map(line, (64, 128, 256))), ""]
 
@@ -257,7 +264,7 @@ def training():
         "## Dropout and training",
         *source("train", "dropout", f"A training step of small models as a CUDA graph over PyTorch's SDPA: "
                 f"{steps('train_captured')}; with dropout {steps('train_dropout_captured')} (default configs, "
-                "`tests/bench/train.py --captured`). The table: bf16, 4096 tokens, rate 0.1; share of the "
+                "`tests/bench/models/train.py --captured`). The table: bf16, 4096 tokens, rate 0.1; share of the "
                 "speed without dropout; speed over FlashAttention-2 with dropout.",
                 "tests/bench/run_gpu.sh BUILD OUT dropout"),
         *table(("pass", "share", "lowest", "over FlashAttention-2", "lowest"),
@@ -278,7 +285,8 @@ def cpu():
         "Speed over PyTorch's SDPA with the same threads, default configs. PyTorch's bf16 uses the Xeon's AMX, attune "
         "does not. "
         f"Decoding reads K and V at {lowest(share)} to {max(share):.2f} of a copy's rate ({where(decode)}). "
-        "Repeat: `tests/bench/cpu_sdpa.py`, `cpu_backward.py`, `cpu_decode.py`. All numbers: " + link("cpu") + ".", "",
+        "Repeat: `tests/bench/cpu/cpu_sdpa.py`, `cpu_backward.py`, `cpu_decode.py`. All numbers: " + link("cpu") + ".",
+        "",
         *table(("what", "points", "geomean", "lowest", "threads", "device, date"), *runs("cpu", "forward"),
                *runs("cpu_xeon", "forward"), *runs("cpu_xeon_fp16", "forward"), *runs("cpu_xeon_bf16", "forward"),
                *runs("cpu_backward", "gradients")), ""]
@@ -294,7 +302,7 @@ def host():
     return [
         "## Host",
         f"{where(calls)}, {calls['library']}. Time of a known call on the host in us, median. "
-        f"Repeat: `{calls['command']}`. All numbers: {link('host')}.", "",
+        f"Repeat: `{command_of(calls)}`. All numbers: {link('host')}.", "",
         *table(("call", "us"), *(
             (label, f"{calls['costs'][name]['module, loop'][0]:.1f}") for name, label in names)), "",
         f"- First launch of a stored kernel in a new process: {first['first_launch']['median_ms']:.1f} ms "
@@ -302,7 +310,7 @@ def host():
         f"- Compiling a kernel with NVRTC: median {cuda['median_s']:.2f} s, 95th percentile {cuda['p95_s']:.2f} s, one "
         f"core ({cuda['machine'].split(' (')[0]}, {cuda['date']}, `bench_compile_time`).",
         f"- A store of {store['winners']} winners opens in {1e3 * store['open_context_s']:.1f} ms; its first plan "
-        f"takes {store['first_plan_s']:.2f} s ({where(store)}, `{store['command']}`)."]
+        f"takes {store['first_plan_s']:.2f} s ({where(store)}, `{command_of(store)}`)."]
 
 
 def page():

@@ -287,8 +287,9 @@ def publish_sanitizer(result, of_commit=None):
 
     rows = [row for row in rows if not any(same(row, other) for other in new)] + new
     rows.sort(key=lambda row: (row["program"], row["date"], row["arguments"]))
-    write(path, {"command": "tests/bench/sanitize.py BUILD ARGUMENTS --out FILE", "driver": result["driver"].split()[0],
-                 "counts": "runs of each tool; of these with a report", "notes": NOTES, "programs": tables(rows)})
+    write(path, {"command": "tests/bench/cuda/sanitize.py BUILD ARGUMENTS --out FILE",
+                 "driver": result["driver"].split()[0], "counts": "runs of each tool; of these with a report",
+                 "notes": NOTES, "programs": tables(rows)})
 
 
 def main():

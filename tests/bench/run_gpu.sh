@@ -16,35 +16,35 @@ store=${ATTUNE_BENCH_STORE:-$(mktemp -d)/store.db}
 for set in "${sets[@]}"; do
   problems=()
   list=("$here/cases.py" "$set")
-  [ "$set" != scores ] || list=("$here/scores.py" --problems "$(mktemp -d)")
-  [ "$set" != fp32 ] || list=("$here/fp32.py" --problems)
-  [ "$set" != backward ] || list=("$here/backward.py" --problems)
-  case $set in decode | serving | dropout) list=("$here/$set.py" --problems) ;; esac
+  [ "$set" != scores ] || list=("$here/cuda/scores.py" --problems "$(mktemp -d)")
+  [ "$set" != fp32 ] || list=("$here/cuda/fp32.py" --problems)
+  [ "$set" != backward ] || list=("$here/cuda/backward.py" --problems)
+  case $set in decode | serving | dropout) list=("$here/cuda/$set.py" --problems) ;; esac
   while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "${list[@]}")
   SECONDS=0
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
     "${problems[@]}" > "$out/tune_$set.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
   if [ "$set" = scores ]; then
-    python3 "$here/scores.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/scores.json"
+    python3 "$here/cuda/scores.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/scores.json"
     continue
   fi
   if [ "$set" = fp32 ]; then
-    python3 "$here/fp32.py" --store "$store" --out "$out/fp32.json"
+    python3 "$here/cuda/fp32.py" --store "$store" --out "$out/fp32.json"
     continue
   fi
   if [ "$set" = backward ] || [ "$set" = decode ]; then
-    python3 "$here/$set.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/$set.json"
+    python3 "$here/cuda/$set.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/$set.json"
     continue
   fi
   if [ "$set" = dropout ] || [ "$set" = serving ]; then
-    python3 "$here/$set.py" --store "$store" --out "$out/$set.json"
+    python3 "$here/cuda/$set.py" --store "$store" --out "$out/$set.json"
     continue
   fi
   if [ "$set" = fp8 ]; then
-    python3 "$here/fp8.py" --store "$store" --out "$out/fp8.json"
+    python3 "$here/cuda/fp8.py" --store "$store" --out "$out/fp8.json"
     continue
   fi
-  python3 "$here/attention.py" --set "$set" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} \
+  python3 "$here/cuda/attention.py" --set "$set" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} \
     ${ATTUNE_BENCH_TEMPLATE:+--tuned-only} --out "$out/$set.json"
 done

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from publish import write_result  # noqa: F401  (re-exported for the benchmarks)
+from publish import ROOT, write_result  # noqa: F401  (re-exported for the benchmarks)
 
 MAX_LAUNCHES = 200  # per graph
 _stream = None
@@ -124,9 +124,9 @@ def gemm_tflops() -> float:
 
 
 def command() -> str:
-    """Returns this program's command line without folder names."""
+    """Returns this program's command line: its path in the tree, and words without folders of this machine."""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
+    return " ".join([Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *words])
 
 
 def first_line(error: Exception) -> str:

@@ -17,4 +17,4 @@ for run in first second; do
     > "$out/tune_$run.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $((${#problems[@]} / 2)) problems in $SECONDS s"
 done
-python3 "$here/compare_stores.py" --first "$stores/first.db" --second "$stores/second.db" --set repeat --out "$out/two_tunes.json"
+python3 "$here/cuda/compare_stores.py" --first "$stores/first.db" --second "$stores/second.db" --set repeat --out "$out/two_tunes.json"

@@ -14,7 +14,7 @@
 #include "generator/score/analysis/slope.hpp"
 #include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
-#include "tests/templates/numerics_fixture.hpp"
+#include "tests/templates/numerics/numerics_fixture.hpp"
 #include "tests/tuner/gradient_forward.hpp"
 #include "tuner/fuzz/draw.hpp"
 

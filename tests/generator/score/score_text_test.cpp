@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs as text: the canonical text gives the program back, digests tell programs apart, and the
 // kernel source is the accepted one and compiles with NVRTC.
-// tests/templates/score_functions_test.cpp checks its results.
+// tests/templates/scores/score_functions_test.cpp checks its results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

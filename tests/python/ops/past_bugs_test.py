@@ -15,7 +15,7 @@ Elsewhere:
                                                        soak_test
   prompts in pieces differ from prompts at once        append_kv_test: test_attention_reads_what_was_appended; soak_test
   8-bit rows whose factors nobody wrote                there are no factors of rows
-  a chosen kernel is far slower than another           tests/bench/decode.py: every point beside its peers"""
+  a chosen kernel is far slower than another           tests/bench/cuda/decode.py: every point beside its peers"""
 import unittest
 
 import attune

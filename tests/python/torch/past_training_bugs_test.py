@@ -21,8 +21,8 @@ Elsewhere:
                                                          test_captured_graphs
   another order of accumulators than its reader's        backward_test: EveryKernelGivesTheGradientsOfTheReference
                                                          draws head dims and configs
-  races of shared memory                                 tests/bench/sanitize.py; here: test_few_steps
-  a chosen kernel is far slower than another             tests/bench/backward.py: every point beside its peers
+  races of shared memory                                 tests/bench/cuda/sanitize.py; here: test_few_steps
+  a chosen kernel is far slower than another             tests/bench/cuda/backward.py: every point beside its peers
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import unittest

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_sm90 with one kernel for all gradients, without a device: shared memory, workspace,
+// source, rules and defaults of its forms. backward_test.cpp checks results.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "generator/core/problem/visibility.hpp"
+#include "generator/families/backward/backward_sm90_cost.hpp"
+#include "tests/templates/backward/backward_sm90_cases.hpp"
+
+namespace attune {
+namespace {
+
+using testing::default_of;
+using testing::hopper;
+using testing::kH200;
+using testing::kOneKernel;
+
+// dS follows the rings, where panels are aligned. Places, tile numbers and their barriers come
+// last.
+TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
+  for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
+    const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+    const BackwardFusedLayout l = backward_fused_layout(tile);
+    const BackwardSm90Ring &a = l.parts.first_ring, &b = l.parts.second_ring;
+    EXPECT_EQ(l.parts.ds % 1024, 0);
+    EXPECT_EQ(l.parts.ds, b.tiles + 2 * b.slot_bytes);
+    EXPECT_EQ(l.parts.ds_bytes, 2 * step * 128);
+    EXPECT_EQ(a.statistics, l.parts.ds + 4 * l.parts.ds_bytes);
+    EXPECT_GE(l.places, l.parts.bytes);
+    EXPECT_EQ(l.places % 16, 0);
+    EXPECT_EQ(l.tiles, l.places + 32);
+    EXPECT_EQ(l.ds_full, l.tiles + 32);
+    EXPECT_EQ(l.ds_full % 8, 0);
+    EXPECT_EQ(l.bytes, l.ds_full + 8 * (4 + 2 + 2 + 2 + 2));
+    EXPECT_EQ(backward_apart_ds_empty(l), l.bytes);
+    EXPECT_EQ(backward_apart_bytes(l, kFusedDsSlots), l.bytes + 8 * 4);
+    if (step * head_dim == 8192) {
+      EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+    }
+  }
+}
+
+// If blocks add in any order, dQ of a step is the last region. dK of a tile uses the same memory,
+// where TMA expects it swizzled.
+TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
+  for (const auto& [head_dim, rows] :
+       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
+    const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kFreeDsSlots};
+    const BackwardFusedLayout others = backward_fused_layout(tile);
+    const BackwardFreeLayout l = backward_free_layout(others, rows, head_dim);
+    EXPECT_EQ(kFreeCopiers * l.part_bytes, rows * head_dim * 4);
+    EXPECT_GE(l.staging_bytes, l.part_bytes);
+    EXPECT_GE(l.staging_bytes, others.parts.first_bytes) << head_dim;  // of dK, whole panels
+    EXPECT_EQ(l.staging_bytes % 1024, 0);
+    EXPECT_GE(l.ds_empty, others.bytes);
+    EXPECT_EQ(l.ds_empty % 8, 0);
+    EXPECT_EQ(l.full, l.ds_empty + 8 * kFreeDsSlots);
+    EXPECT_EQ(l.empty, l.full + 8 * kFreeCopiers);
+    EXPECT_GE(l.staging, l.empty + 8 * kFreeCopiers);
+    EXPECT_EQ(l.staging % 1024, 0);
+    EXPECT_EQ(l.bytes, l.staging + kFreeCopiers * l.staging_bytes);
+    EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+  }
+}
+
+// Statistics that a thread loads before it waits must fit into registers besides the accumulators.
+// They include delta of the first 16 rows of a step.
+TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
+  for (const auto& [head_dim, rows] :
+       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
+    const EarlyPairs early = backward_early(rows, 2 * head_dim, 0);
+    EXPECT_GE(early.delta, 2);
+    EXPECT_LE(early.l2, rows / 8);
+    EXPECT_LE(rows + head_dim + 2 * early.l2, 228);  // S, dP, gradients
+    EXPECT_LE(rows + head_dim + 2 * early.delta, 224);
+  }
+  EXPECT_EQ(backward_early(80, 256, 0).l2, 10);  // all
+  EXPECT_EQ(backward_early(80, 256, 0).delta, 8);
+  EXPECT_EQ(backward_early(128, 96, 0).delta_beside_p, 8);
+  EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // accumulators exceed all registers
+  // Delta of the first 16 rows also fits with dropout.
+  EXPECT_EQ(backward_early(80, 256, backward_dropout_registers(80)).delta, 2);
+  EXPECT_EQ(backward_early(128, 128, backward_dropout_registers(128)).delta, 7);
+}
+
+// Checks which half of a step's dQ each warpgroup computes, and the columns of that product.
+TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
+  EXPECT_EQ(backward_dq_half(64), DqHalf::kColumns);
+  EXPECT_EQ(backward_dq_half(128), DqHalf::kRows);
+  EXPECT_EQ(backward_dq_half(80), DqHalf::kTransposed);
+  EXPECT_EQ(backward_fused_columns(64, 128), 64);
+  EXPECT_EQ(backward_fused_columns(128, 64), 64);
+  EXPECT_EQ(backward_fused_columns(80, 128), 80);
+  for (const auto& [head_dim, rows] : {std::pair{64, 128}, {128, 64}, {128, 80}})  // all of dQ
+    EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
+}
+
+// Besides sums of rows, the workspace holds only dQ in fp32 and the counts of turns.
+TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  const Config config = parse_config(kOneKernel);
+  EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+  const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+  ASSERT_EQ(plan.workspace.size(), 3u);
+  const long long sums = 8LL * 18 * backward_sm90_rows(1000, 128, 64);
+  EXPECT_EQ(plan.workspace[1].offset, backward_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
+  EXPECT_GE(plan.workspace[1].offset, sums);
+  EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
+  // One count per block of rows, and one for drawn tiles.
+  EXPECT_EQ(plan.workspace_bytes - plan.workspace[2].offset, 256 * ((18 * 16 + 1) * 4 / 256 + 1));
+  EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
+  EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
+  EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
+}
+
+// If blocks add in any order, the fp32 dQ of each block of rows is followed by claim words.
+TEST(BackwardSm90Launch, AnUnorderedKernelHasClaimWordsAfterDq) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto bytes_of_dq = [&] {
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    return plan.workspace[2].offset - plan.workspace[1].offset;
+  };
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * 64 * 128 * 4);
+  config.set("ordered", 0);
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * (64 * 128 * 4 + 128));
+}
+
+// Only kernels that multiply half of a step's rows have these products in their text.
+TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
+  const auto has_halves = [](int head_dim, int step_rows) {
+    const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
+                                    std::to_string(head_dim));
+    Config config = parse_config(kOneKernel);
+    config.set("key_block_m", step_rows);
+    EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const bool products = text.find("void wgmma_p_dout_half(") != std::string::npos;
+    EXPECT_EQ(text.find("class StepsInHalves") != std::string::npos, products) << head_dim;
+    return products;
+  };
+  EXPECT_TRUE(has_halves(64, 128));
+  EXPECT_FALSE(has_halves(32, 128));
+  EXPECT_FALSE(has_halves(128, 64));
+}
+
+// A separate warpgroup computes dQ if steps have 64 rows and head dims are at most 64. Otherwise
+// the two warpgroups of keys do.
+TEST(BackwardSm90Launch, ASeparateWarpgroupComputesDqOfSmallHeads) {
+  const BackwardApartRegisters r = kApartRegisters;
+  EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
+  const auto threads = [&r](const char* dims) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    const Config config = parse_config(kOneKernel);
+    if (auto why = backward_sm90().space(spec_of(p), hopper()).broken(config)) return *why;
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const unsigned all =
+        backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().threads;
+    EXPECT_EQ(text.find("class DqConsumer") != std::string::npos, all == 512) << dims;
+    EXPECT_EQ(backward_sm90().resources(spec_of(p), hopper(), config).max_registers,
+              all == 512 ? r.launch : 168);
+    return std::to_string(all);
+  };
+  EXPECT_EQ(threads("head_dim=64"), "512");
+  EXPECT_EQ(threads("head_dim_qk=32,head_dim_v=48"), "512");
+  EXPECT_EQ(threads("head_dim=128"), "384");
+  EXPECT_EQ(threads("head_dim=48"),
+            "fuse_dq with key_block_m 64 needs a multiple of 32 as head_dim_qk");
+  EXPECT_EQ(threads("head_dim_qk=64,head_dim_v=128"),
+            "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
+}
+
+// Drawing kernels start at most one block per multiprocessor; other kernels start one per tile.
+TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=64,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto grid = [&] {
+    return backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().grid_x;
+  };
+  EXPECT_EQ(grid(), 8u * 64 * 3);
+  config.set("draw_tiles", 1);
+  EXPECT_EQ(grid(), 132u);
+}
+
+// Defaults as measured on an H100. With ordered additions, one kernel serves head dim 64, for as
+// many heads at a time as fit in L2. It serves head dim 128 for long rows at most. Unordered
+// additions are faster, except for narrow windows, which the kernel of a band serves.
+TEST(BackwardSm90Default, IsOneKernelWhereMeasuredFastest) {
+  const auto choice = [](int head_dim, int seqlen, const std::string& more) {
+    return default_of(parse_problem(
+        "op=attention_backward,heads=" + std::to_string(2048 / head_dim) +
+        ",batch=" + std::to_string(16384 / seqlen) + ",seqlen=" + std::to_string(seqlen) +
+        ",head_dim=" + std::to_string(head_dim) + more));
+  };
+  const auto expect = [&](int head_dim, int seqlen, int heads, int draws) {
+    const Config c = choice(head_dim, seqlen, ",deterministic=1");
+    EXPECT_EQ(c.at("fuse_dq"), heads) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("draw_tiles"), draws) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("key_block_m"), 64) << head_dim << " " << seqlen << " " << c.to_text();
+  };
+  expect(64, 16384, 4, 1);
+  expect(64, 1024, 32, 1);
+  expect(128, 1024, 0, 0);
+  for (const int head_dim : {64, 128})
+    for (const char* mask : {"", ",mask=causal_bottom_right"}) {
+      const Config c = choice(head_dim, 16384, mask);
+      EXPECT_EQ(c.at("fuse_dq") != 0 && c.at("ordered") == 0, true) << c.to_text();
+      EXPECT_EQ(c.at("key_block_m"), head_dim == 64 ? 128 : 80) << c.to_text();
+    }
+  const Config narrow = choice(64, 8192, ",mask=causal_bottom_right,window=127:0");
+  EXPECT_EQ(narrow.at("fuse_dq"), 0) << narrow.to_text();
+}
+
+// Blocks that add in any order never wait for turns, so their text has no turns, and the first
+// block stores instead of adding.
+TEST(BackwardSm90Source, HasTurnsOnlyIfBlocksAddInOrder) {
+  for (const char* dims : {"head_dim=64", "head_dim=128"}) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    Config config = parse_config(kOneKernel);
+    for (const int ordered : {1, 0}) {
+      config.set("ordered", ordered);
+      if (p.head_dim_qk == 64 && ordered == 0) config.set("key_block_m", 128);
+      EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+      const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+      EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
+      EXPECT_EQ(text.find("end_claim(") != std::string::npos, ordered == 0) << dims;
+      EXPECT_EQ(text.find("void bulk_add(") != std::string::npos, ordered == 0) << dims;
+    }
+  }
+}
+
+TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
+  const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
+  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  Config c = parse_config(kOneKernel);
+  const auto broken = [&](const char* knob, int64_t value) {
+    Config other = c;
+    other.set(knob, value);
+    return space.broken(other).value_or("");
+  };
+  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq needs key_block_m 64 or 128"),
+            std::string::npos);
+  c.set("ordered", 0);
+  EXPECT_EQ(broken("key_block_m", 80), "");  // dQ^T by 64 of 128 columns
+  EXPECT_NE(broken("key_block_m", 96).find("accumulators take"), std::string::npos);
+  c.set("ordered", 1);
+  EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
+  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq needs fold_sums 0"), std::string::npos);
+  EXPECT_NE(broken("block_n", 64).find("fuse_dq needs block_n 48"), std::string::npos);
+  c.set("ordered", 0);
+  const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
+  const auto broken_small = [&](int rows) {
+    c.set("key_block_m", rows);
+    return backward_sm90().space(spec_of(small), hopper()).broken(c).value_or("");
+  };
+  EXPECT_EQ(broken_small(128), "");
+  EXPECT_EQ(broken_small(64), "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
+  EXPECT_NE(broken_small(80).find("with head_dim_qk 128 and ordered 0 any will do"),
+            std::string::npos);
+  c = parse_config(kOneKernel);
+  c.set("fuse_dq", 0);
+  EXPECT_NE(broken("ordered", 0).find("ordered 0 needs fuse_dq"), std::string::npos);
+  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 needs fuse_dq"), std::string::npos);
+  // Only the unordered form serves dropout.
+  const std::string dropped = "op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1";
+  const auto dropped_space = [&](const char* more) {
+    return backward_sm90().space(spec_of(parse_problem(dropped + more)), hopper());
+  };
+  c = parse_config(kOneKernel);
+  EXPECT_EQ(dropped_space("").broken(c), "fuse_dq with dropout needs ordered 0");
+  c.set("ordered", 0);
+  EXPECT_EQ(dropped_space("").broken(c), std::nullopt);
+  for (const Knob& knob : dropped_space(",deterministic=1").knobs())
+    if (knob.name == "fuse_dq" || knob.name == "ordered") {
+      EXPECT_EQ(knob.values.size(), 1u) << knob.name;
+    }
+}
+
+// For deterministic problems, every config that tuning may choose gives equal bits. A kernel that
+// adds in order has the same text for these problems as for others.
+TEST(BackwardSm90Space, DeterministicProblemsKeepTheOrderOfDq) {
+  const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
+  const KernelSpec plain = spec_of(parse_problem(text)),
+                   asked = spec_of(parse_problem(text + ",deterministic=1"));
+  const auto orders = [](const KernelSpec& spec) {
+    const SearchSpace space = backward_sm90().space(spec, hopper());
+    std::vector<int64_t> values;
+    for (const Knob& knob : space.knobs())
+      if (knob.name == "ordered") values = knob.values;
+    return values;
+  };
+  EXPECT_EQ(orders(plain), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(orders(asked), std::vector<int64_t>{1});
+  Config c = parse_config(kOneKernel);
+  const auto code = [&c](const KernelSpec& spec) {
+    return source_digest(render(backward_sm90(), spec, hopper(), c));
+  };
+  EXPECT_EQ(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+  EXPECT_EQ(code(asked), code(plain));
+  c.set("ordered", 0);
+  EXPECT_EQ(backward_sm90().space(plain, hopper()).broken(c), std::nullopt);
+  EXPECT_NE(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+}
+
+}  // namespace
+}  // namespace attune
