@@ -252,6 +252,25 @@ std::vector<ProblemField> score_fields() {
   };
 }
 
+std::vector<ProblemField> backward_fields() {
+  return {
+      gradients_field(),
+      feature(one_value(kSpec, "score_gradient", "gradient of a score input",
+                        ATTUNE_AT(backward.score_gradient), ScoreGradient::kLoadDiagonals),
+              "gradients of q, k and v only"),
+      feature(one_value(kSpec, "load", "load of score_mod, for score_gradient=load",
+                        ATTUNE_AT(backward.load), 0),
+              "a gradient of the first load"),
+      repeats_field(),
+      feature(one_value(kSpec, "accumulate", "1: adds to fp32 gradients",
+                        ATTUNE_AT(backward.accumulate), 0),
+              "gradients that are overwritten"),
+      feature(one_value(kSpec, "deterministic", "1: equal bits in every run",
+                        ATTUNE_AT(backward.deterministic), 0),
+              "gradients whose bits may vary"),
+  };
+}
+
 std::vector<ProblemField> cache_fields() {
   return {
       feature(one_value(kSpec, "page_size", "keys per page of the cache",
@@ -323,25 +342,10 @@ std::deque<ProblemField> make_fields() {
               "no rotation"),
   };
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
-  const auto add = [&fields](ProblemField field, const char* without) {
-    fields.push_back(feature(std::move(field), without));
-  };
-  fields.push_back(gradients_field());
-  add(one_value(kSpec, "score_gradient", "gradient of a score input",
-                ATTUNE_AT(backward.score_gradient), ScoreGradient::kLoadDiagonals),
-      "gradients of q, k and v only");
-  add(one_value(kSpec, "load", "load of score_mod, for score_gradient=load",
-                ATTUNE_AT(backward.load), 0),
-      "a gradient of the first load");
-  fields.push_back(repeats_field());
-  add(one_value(kSpec, "accumulate", "1: adds to fp32 gradients", ATTUNE_AT(backward.accumulate),
-                0),
-      "gradients that are overwritten");
-  add(one_value(kSpec, "deterministic", "1: equal bits in every run",
-                ATTUNE_AT(backward.deterministic), 0),
-      "gradients whose bits may vary");
-  add(one_value(kSpec, "dropout", "dropped fraction of P, below 1", ATTUNE_AT(dropout), 0),
-      "no dropout");
+  for (ProblemField& field : backward_fields()) fields.push_back(std::move(field));
+  fields.push_back(
+      feature(one_value(kSpec, "dropout", "dropped fraction of P, below 1", ATTUNE_AT(dropout), 0),
+              "no dropout"));
   for (ProblemField& field : cache_fields()) fields.push_back(std::move(field));
   fields.push_back(scale_field());
   fields.push_back(one_value(Part::kCall, "num_pages",
