@@ -13,7 +13,7 @@
     q8, q_scale = attune.quantise(q, scale_block=128)             # 8 bits; k and v likewise
     o = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=128)
 
-    attune.prepare(q, k, v, mask="causal")                        # before a CUDA graph's capture
+    attune.prepare(attune.attention, q, k, v, mask="causal")      # before a CUDA graph's capture
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
@@ -34,14 +34,16 @@ from .score.dropout import dropout_mask, dropout_rate
 from .score.programs import mask_mod, score_mod
 from .score.scores import alibi_slopes
 from .score.tree_mask import tree_mask
-from .ops.append import append_kv, prepare_append_kv
-from .ops.attention import attention, prepare
+from .ops.append import append_kv
+from .ops.attention import attention
 from .ops.backward import attention_backward
-from .ops.cascade import cascade, prepare_cascade
+from .ops.cascade import cascade
 from .ops.context import Context, Plan, pin_digest
-from .ops.kvcache import attention_kvcache, prepare_kvcache
-from .ops.merge import merge, prepare_merge
-from .ops.quantise import prepare_quantise, prepare_quantise as prepare_quantize, quantise, quantise as quantize
+from .ops.kvcache import attention_kvcache
+from .ops.merge import merge
+from .ops.prepare import (prepare, prepare_append_kv, prepare_cascade, prepare_kvcache, prepare_merge, prepare_quantise,
+                          prepare_quantize)
+from .ops.quantise import quantise, quantise as quantize
 from .ops.rotary import rotary_table
 from .ops.score_gradient import score_gradient
 

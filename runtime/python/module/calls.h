@@ -26,6 +26,10 @@ PyObject* make_function(PyObject* module, PyObject* arguments);
  * as a method of PlanBase, whose instances own the tables. Only one such method may be made. */
 PyObject* make_plan_method(PyObject* module, PyObject* arguments);
 
+/* check_all(on): from now on all calls of this thread go to their checked functions and are not
+ * kept, as for attune.prepare(); with False this ends. Scopes may nest. */
+PyObject* check_all(PyObject* module, PyObject* on);
+
 /* Returns {"hits", "misses", "kept"}: calls that ran here, calls that took the Python path, and
  * entries that were made. */
 PyObject* counters(PyObject* module, PyObject* none);

@@ -11,7 +11,7 @@
 #include "library.h"
 #include "table.h"
 
-enum { kRevision = 5 }; /* of the interface to Python; core/library.py checks it */
+enum { kRevision = 6 }; /* of the interface to Python; core/library.py checks it */
 
 static PyObject* take_probe(PyObject* module, PyObject* probe) {
   (void)module;
@@ -42,6 +42,7 @@ static int start(PyObject* module) {
 PyMODINIT_FUNC PyInit__attune(void) {
   static PyMethodDef methods[] = {
       {"add_arena", add_arena, METH_VARARGS, "See arena.h."},
+      {"check_all", check_all, METH_O, "See calls.h."},
       {"capture_of", capture_of, METH_VARARGS, "See graphs.h."},
       {"connect", connect_library, METH_VARARGS, "See library.h."},
       {"counters", counters, METH_NOARGS, "Calls that ran here, and that took the Python path."},

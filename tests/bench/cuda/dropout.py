@@ -41,7 +41,7 @@ def runners(case, dropout, context):
     for name, p in (("without", 0.0), ("with", dropout)):
         drops = dict(given, dropout_p=p, seed=3, offset=0) if p else given
         out = torch.empty_like(q)
-        attune.prepare(q, k, v, out=out, return_lse=True, **drops)
+        attune.prepare(attune.attention, q, k, v, out=out, return_lse=True, **drops)
         made["forward", "attune",
              name] = lambda drops=drops, out=out: attune.attention(q, k, v, out=out, return_lse=True, **drops)
         o, lse = attune.attention(q, k, v, return_lse=True, **drops)

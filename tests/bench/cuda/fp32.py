@@ -137,7 +137,7 @@ def run_case(case, context, arguments, rng):
     with torch.cuda.stream(timing.stream()):
         for mode in MODES:
             given = {"mask": case.mask, "accuracy": mode, "out": outputs[mode], "context": context}
-            plans[mode] = attune.prepare(q, k, v, **given)
+            plans[mode] = attune.prepare(attune.attention, q, k, v, **given)
             runners[mode] = lambda given=given: attune.attention(q, k, v, **given)
         peers, refused = pytorch_runners(case, q, k, v)
         runners.update(peers)

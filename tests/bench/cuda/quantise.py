@@ -47,13 +47,13 @@ def run_case(shape, options, rng, arguments):
     sets = [
         torch.randn(shape, device="cuda", dtype=torch.bfloat16)
         for _ in range(min(MAX_SETS, 160_000_000 // bytes_in + 2))]
-    attune.prepare_quantise(sets[0], **options)  # before the captures, which cannot compile
+    attune.prepare(attune.quantise, sets[0], **options)  # before the captures, which cannot compile
     runners = {
         "quantise": in_turn(lambda x: attune.quantise(x, **options), sets), "cast": in_turn(
             lambda x: x.to(torch.float8_e4m3fn), sets)}
     if options.get("rotation") == "hadamard":
         matrix, plain = hadamard(shape[3]), {key: value for key, value in options.items() if key != "rotation"}
-        attune.prepare_quantise(sets[0], **plain)
+        attune.prepare(attune.quantise, sets[0], **plain)
         runners["rotate, then quantise"] = in_turn(lambda x: attune.quantise(x @ matrix, **plain), sets)
     samplers = {name: timing.graph_sampler(run, 3000) for name, run in runners.items()}
     us = {name: row["median_us"] for name, row in timing.interleaved_us(samplers, arguments.rounds, rng).items()}

@@ -204,7 +204,7 @@ def attune_runner(context, case, given, q, k, v, o):
         given["mask"] = "causal_bottom_right"
     if case.window >= 0:
         given["window"] = (case.window, 0)
-    plan = attune.prepare(q, k, v, out=o, context=context, **given)
+    plan = attune.prepare(attune.attention, q, k, v, out=o, context=context, **given)
     return plan, lambda: attune.attention(q, k, v, out=o, context=context, **given)
 
 

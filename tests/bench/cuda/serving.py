@@ -79,7 +79,7 @@ def run_cascade(case, context, rounds, rng):
     count = case.requests * case.keys // PAGE
     own_k, own_v = pages_of(count)
     apart = torch.randperm(count, device="cuda").int().reshape(case.requests, -1)
-    attune.prepare_cascade(q, levels, context=context)
+    attune.prepare(attune.cascade, q, levels, context=context)
     runners = {
         "cascade": lambda: attune.cascade(q, levels, context=context), "not_shared": lambda: attune.attention_kvcache(
             q[:, None], own_k, own_v, lengths, page_table=apart, context=context), "not_shared_same_pages": lambda:

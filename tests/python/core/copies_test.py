@@ -262,7 +262,7 @@ class OrderTest(unittest.TestCase):
         """prepare() plans for an o with rows first. A graph's capture makes no plan, so it copies that o.
         """
         q = draw(2, 4, 13, 32)
-        attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
+        attune.prepare(attune.attention, *(x.transpose(1, 2) for x in (q, q, q)))
         with unittest.mock.patch("attune.ops.attention.capturing", return_value=True), unittest.mock.patch(
                 "attune.ops.attention._make_call", side_effect=AssertionError):
             o = ours(q, q, q)
@@ -284,7 +284,7 @@ class NoDenseTensorTest(unittest.TestCase):
         "sparse": D.to_sparse(), "nested": torch.nested.nested_tensor([draw(3, 4, 32), draw(6, 4, 32)])}
     # By name of the argument: calls with x (not dense), d (dense) and lse.
     CALLS = {
-        "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(x, x, x),
+        "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(attune.attention, x, x, x),
               lambda x, d, lse: flash.flash_attn_func(x, x, x),
               lambda x, d, lse: flash_attn_varlen_func(x, x, x, NoDenseTensorTest.LIST, NoDenseTensorTest.LIST, 6, 6),
               lambda x, d, lse: flash.flash_attn_with_kvcache(x, d, d),

@@ -68,7 +68,6 @@ def shared(causal):
 CALLS = {
     "attention": (lambda **x: attune.attention(dense, dense, dense, **x),
                   "is_causal return_lse pad_head_dim? deterministic?"),
-    "prepare": (lambda **x: attune.prepare(dense, dense, dense, **x), "is_causal return_lse"),
     "problem_text": (lambda **x: attune.problem_text(dense, dense, dense, **x), "is_causal"),
     "attention_backward": (lambda **x: attune.attention_backward(O, dense, dense, dense, O, LSE, **x),
                            "is_causal accumulate deterministic? pad_head_dim?"),
@@ -77,15 +76,12 @@ CALLS = {
         "gradients"),
     "attention_kvcache": (lambda **x: attune.attention_kvcache(dense, cache, cache, **x),
                           "is_causal return_lse batch_invariant"),
-    "prepare_kvcache": (lambda **x: attune.prepare_kvcache(dense, cache, cache, **x),
-                        "is_causal return_lse batch_invariant"),
     "append_kv": (
         lambda **x: attune.append_kv(dense, dense, cache.clone(), cache.clone(), ints(5), cos=angles, sin=angles, **x),
         "interleaved"),
     "make_scales": (lambda **x: attune.append_kv(dense.half(), dense.half(
     ), *(cache.to(torch.float8_e4m3fn) for _ in "kv"), ints(5), k_scale=MADE[0], v_scale=MADE[1], **x), "make_scales"),
     "cascade": (lambda **x: attune.cascade(rows, [LEVEL], **x), "is_causal return_lse"),
-    "prepare_cascade": (lambda **x: attune.prepare_cascade(rows, [LEVEL], **x), "is_causal return_lse"),
     "sdpa": (lambda **x: sdpa.scaled_dot_product_attention(first, first, first, **x), "is_causal enable_gqa"),
     "sdpa of three axes": (lambda **x: sdpa.scaled_dot_product_attention(first[0], first[0], first[0], **x),
                            "is_causal enable_gqa"),
@@ -127,8 +123,7 @@ CALLS = {
     "rope": (lambda **x: flashinfer.apply_rope_pos_ids(rows, rows, torch.arange(5), **x), "interleave"),
     "rope by a table": (lambda **x: flashinfer.apply_rope_with_cos_sin_cache(torch.arange(5), rows.flatten(
         1), rows.flatten(1), 16, torch.cat((angles, angles), -1), **x), "is_neox"), }
-NONE_IS_FALSE = ("attention", "prepare", "problem_text", "attention_backward", "attention_kvcache", "prepare_kvcache",
-                 "cascade", "prepare_cascade", "spec")
+NONE_IS_FALSE = ("attention", "problem_text", "attention_backward", "attention_kvcache", "cascade", "spec")
 
 
 class FlagsTest(unittest.TestCase):

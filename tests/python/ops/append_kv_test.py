@@ -264,7 +264,7 @@ class AppendTest(unittest.TestCase):
                                         "interleaved is True without cos and sin"):  # as graphs of PyTorch have it
                 torch.ops.attune.append_kv(k, v, cache, other, spec=spec(interleaved=True), kv_lengths=lengths)
         with self.assertRaisesRegex(ValueError, "interleaved is True without cos and sin"):
-            attune.prepare_append_kv(k, v, cache, other, lengths, interleaved=True)
+            attune.prepare(attune.append_kv, k, v, cache, other, lengths, interleaved=True)
         with self.assertRaisesRegex(ValueError, "v_cache and k_cache overlap"):
             attune.append_kv(k, v, cache, cache, lengths)
 
@@ -342,7 +342,7 @@ class GraphTest(unittest.TestCase):
         lengths, table = ints([1, 1]), ints([[0, 2, 4], [1, 3, 5]])
         cos, sin = attune.rotary_table(12, 64, like=k)
         call = lambda: attune.append_kv(k, v, *caches, lengths, page_table=table, cos=cos, sin=sin)  # noqa: E731
-        attune.prepare_append_kv(k, v, *caches, lengths, page_table=table, cos=cos, sin=sin)
+        attune.prepare(attune.append_kv, k, v, *caches, lengths, page_table=table, cos=cos, sin=sin)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call()

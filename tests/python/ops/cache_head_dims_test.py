@@ -123,10 +123,11 @@ class HeadDimsTest(unittest.TestCase):
 
     def test_preparing(self):
         cache, q = Cache(5, [4, 9], 16, 2, 8, 8), self.draw(2, 1, 2, 8)
-        self.assertEqual(attune.prepare_kvcache(q, cache.k, cache.v, **cache.given).problem.head_dim_qk, 16)
+        plan = attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, **cache.given)
+        self.assertEqual(plan.problem.head_dim_qk, 16)
         k = self.draw(2, 1, 2, 8)
         before = numbers(cache.k).copy()
-        attune.prepare_append_kv(k, k, cache.k, cache.v, **cache.given)
+        attune.prepare(attune.append_kv, k, k, cache.k, cache.v, **cache.given)
         np.testing.assert_array_equal(numbers(cache.k), before)
 
     def test_refusals_and_the_warning(self):

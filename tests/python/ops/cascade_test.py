@@ -151,7 +151,7 @@ class CascadeTest(unittest.TestCase):
     @unittest.skipUnless(DEVICE == "cuda", "captured graphs are of CUDA")
     def test_a_graph_follows_lengths(self):
         tree = Tree(7, [[60], [20, 20, 20]], [[0] * 3, range(3)], [1] * 3)
-        attune.prepare_cascade(tree.q, tree.levels)
+        attune.prepare(attune.cascade, tree.q, tree.levels)
         attune.cascade(tree.q, tree.levels)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -45,7 +45,7 @@ class KvCacheTest(unittest.TestCase):
             q = tensor(random.standard_normal((len(lengths), rows, heads, 576)))
             with self.subTest(page=page, heads=heads):
                 self.compare(cache, q, is_causal=rows > 1)
-                plan = attune.prepare_kvcache(q, cache.k, cache.v, is_causal=rows > 1, **cache.given)
+                plan = attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, is_causal=rows > 1, **cache.given)
                 self.assertEqual(plan.problem.v_in_k, 1)
                 if DEVICE == "cuda":
                     self.assertEqual(plan.kernel_template, "mla_sm90")
@@ -55,8 +55,9 @@ class KvCacheTest(unittest.TestCase):
                     close(own, numbers(attune.attention_kvcache(q, cache.k, cache.v, is_causal=rows > 1,
                                                                 **cache.given)))
         shifted = cache.k[..., 64:576]
-        self.assertEqual(attune.prepare_kvcache(q, cache.k, shifted, is_causal=True, **cache.given).problem.v_in_k,
-                         0) if DEVICE != "cuda" else None
+        if DEVICE != "cuda":
+            plan = attune.prepare(attune.attention_kvcache, q, cache.k, shifted, is_causal=True, **cache.given)
+            self.assertEqual(plan.problem.v_in_k, 0)
 
     def test_masks_and_scores(self):
         random = np.random.default_rng(2)
@@ -374,7 +375,7 @@ class FlashTest(unittest.TestCase):
     def test_a_captured_graph_follows_lengths_and_pages(self):
         cache = Cache(11, [500, 20, 300], 512, 2, 64, 64, 16)
         q = tensor(np.random.default_rng(12).standard_normal((3, 1, 8, 64)))
-        attune.prepare_kvcache(q, cache.k, cache.v, **cache.given)
+        attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, **cache.given)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = attune.attention_kvcache(q, cache.k, cache.v, **cache.given)
@@ -404,7 +405,7 @@ class FlashTest(unittest.TestCase):
             if family == "mla_sm90":
                 cache.v = cache.k[..., :512]
             q = tensor(np.random.default_rng(13).standard_normal((batch, rows, heads, d)))
-            plan = attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
+            plan = attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, is_causal=True, **cache.given)
             given = dict(cache.given)
             first = {name: found.clone() for name, found in given.items()}
             changes = [

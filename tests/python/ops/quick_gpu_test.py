@@ -57,7 +57,7 @@ class QuickGpuTest(unittest.TestCase):
 
     def test_runs_and_launchers(self):
         q, k, v = operands()
-        plan = attune.prepare(q, k, v)
+        plan = attune.prepare(attune.attention, q, k, v)
         want, out = checked(q, k, v)[0], torch.zeros_like(q)
         plan.run(q, k, v, out)
         for call in (lambda: plan.run(q, k, v, out), plan.launcher(q, k, v, out)):
@@ -99,7 +99,7 @@ class QuickGpuTest(unittest.TestCase):
         q, k, v = operands(128, seed=3)
         for name, choices in CHOICES.items():
             with self.subTest(name):
-                attune.prepare(q, k, v, **choices)
+                attune.prepare(attune.attention, q, k, v, **choices)
                 attune.attention(q, k, v, **choices), attune.attention(q, k, v, **choices)
                 graph, still = torch.cuda.CUDAGraph(), q.clone()
                 with torch.cuda.graph(graph):

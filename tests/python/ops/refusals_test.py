@@ -128,7 +128,6 @@ class RefusalsTest(unittest.TestCase):
             call = lambda **x: attune.attention(**{**dict(q=q, k=q, v=q), **x})  # noqa: E731
             for name in ("q", "k", "v"):
                 self.refused(call, name, q[None], q[0], q[0, 0], q[None, None])
-                self.refused(lambda **x: attune.prepare(**{**dict(q=q, k=q, v=q), **x}), name, q[None], q[0])
 
     def test_rotary_rows(self):
         q, k, place = torch.randn(4, 2, 32), torch.randn(4, 1, 32), torch.arange(4, dtype=torch.int32)
@@ -252,9 +251,9 @@ class RefusalsTest(unittest.TestCase):
         caches, rows = (dense, dense, dense), (dense[:, :1], dense[:, :1], dense.clone(), dense.clone())
         for call, name, hint in ((lambda **x: attune.attention_kvcache(*caches, **x), "softmax_scale", "scale"),
                                  (lambda **x: attune.attention_kvcache(*caches, **x), "block_table", "page_table"),
-                                 (lambda **x: attune.prepare_kvcache(*caches, **x), "cache_seqlens", "kv_lengths"),
+                                 (lambda **x: attune.attention_kvcache(*caches, **x), "cache_seqlens", "kv_lengths"),
                                  (lambda **x: attune.append_kv(*rows, **x), "rotary_cos", "cos"),
-                                 (lambda **x: attune.prepare_append_kv(*rows, **x), "block_table", "page_table"),
+                                 (lambda **x: attune.append_kv(*rows, **x), "block_table", "page_table"),
                                  (lambda **x: attune.attention_backward(dense, dense, dense, dense, o, lse, **x),
                                   "softmax_scale", "scale")):
             with self.subTest(name), self.assertRaisesRegex(TypeError, rf"{name} is {hint}\b.* here"):

@@ -62,7 +62,7 @@ class OnCpu(unittest.TestCase):
         plan.run(q, k, v, o)
         workspace = _workspace.shared(plan, None)
         self.assertGreaterEqual(workspace.zero_bytes, plan.zeroed_bytes)
-        other = attune.prepare_quantise(placed(np.ones((1, 300, 2, 64), np.float32)), context="cpu")
+        other = attune.prepare(attune.quantise, placed(np.ones((1, 300, 2, 64), np.float32)), context="cpu")
         self.assertLess(other.zeroed_bytes, plan.zeroed_bytes)
         self.assertIs(_workspace.shared(other, None), workspace)
         workspace.ready(other, None)
@@ -202,9 +202,9 @@ class OnCuda(unittest.TestCase):
 
     def test_a_capture_makes_no_plan(self):
         with fake_torch.capture(0, 0):
-            with self.assertRaisesRegex(RuntimeError, r"call attune.prepare\(\) with the same arguments"):
+            with self.assertRaisesRegex(RuntimeError, r"call attune.prepare\(attune.attention, ...\) with"):
                 self.attend(scale=0.3)
-            with self.assertRaisesRegex(RuntimeError, r"call attune.prepare_quantise\(\) with the same arguments"):
+            with self.assertRaisesRegex(RuntimeError, r"call attune.prepare\(attune.quantise, ...\) with"):
                 attune.quantise(self.q, context=self.context)
             with self.assertRaisesRegex(RuntimeError, r"Plan.launcher\(\) needs a workspace"):
                 self.plan.launcher(self.q, self.k, self.v, self.o)
@@ -231,8 +231,8 @@ class OnCuda(unittest.TestCase):
 
     def test_a_capture_that_was_prepared_runs(self):
         self.plan.prepare()
-        plan = attune.prepare(self.q, self.k, self.v, context=self.context)
-        quantising = attune.prepare_quantise(self.q, context=self.context)
+        plan = attune.prepare(attune.attention, self.q, self.k, self.v, context=self.context)
+        quantising = attune.prepare(attune.quantise, self.q, context=self.context)
         self.attend()
         eager = cuda.launches[-1][0]
         cuda.inits.clear()
@@ -253,7 +253,7 @@ class OnCuda(unittest.TestCase):
             np.testing.assert_allclose(got.array, want, atol=2e-5)
 
     def test_plans_of_a_graph_are_kept(self):
-        plan = attune.prepare(self.q, self.k, self.v, context=self.context)
+        plan = attune.prepare(attune.attention, self.q, self.k, self.v, context=self.context)
         with fake_torch.capture(0, 0):
             self.attend()
         self.assertIn(plan, _workspace._in_graphs.values())

@@ -107,7 +107,7 @@ class CallTest(unittest.TestCase):
 
     def test_plans(self):
         q, k, v = inputs()
-        self.assertEqual(attune.prepare(q, k, v, dropout_p=P).kernel_template, "prefill_cpu")
+        self.assertEqual(attune.prepare(attune.attention, q, k, v, dropout_p=P).kernel_template, "prefill_cpu")
         self.assertIn("dropout=0.25", attune.why(q, k, v, dropout_p=P).problem)
         plan = attune.Context("cpu", store="").plan(f"{attune.problem_text(q, k, v)},dropout={P}")
         o = np.empty_like(q)

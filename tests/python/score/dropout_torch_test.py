@@ -115,7 +115,7 @@ class MaskTest(GradientsTest):
         given = [x.detach() for x in inputs(torch.bfloat16)]
         seed = torch.tensor(5, device=DEVICE)
         run = lambda seed: attune.attention(*given, dropout_p=P, seed=seed)
-        attune.prepare(*given, dropout_p=P)
+        attune.prepare(attune.attention, *given, dropout_p=P)
         numbers, drawn = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(numbers):
             o = run(seed)

@@ -157,7 +157,7 @@ class ProgramLengthsTest(unittest.TestCase):
     def test_a_captured_graph_follows_lengths(self):
         cache = Cache(70, [500, 20, 300], 512, 2, 64, 64, 16)
         q = tensor(np.random.default_rng(7).standard_normal((3, 1, 8, 64)))
-        attune.prepare_kvcache(q, cache.k, cache.v, **programs(1), **cache.given)
+        attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, **programs(1), **cache.given)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = attune.attention_kvcache(q, cache.k, cache.v, **programs(1), **cache.given)
@@ -178,7 +178,7 @@ class ProgramLengthsTest(unittest.TestCase):
             cache = Cache(80, [200, 90], 208, heads_kv, d, d, page)
             q = tensor(np.zeros((2, rows, heads, d)))
             found.add(
-                attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **programs(rows),
+                attune.prepare(attune.attention_kvcache, q, cache.k, cache.v, is_causal=True, **programs(rows),
                                        **cache.given).kernel_template)
         self.assertEqual(found, {"decode_sm80", "cache_sm90"})
 

@@ -271,8 +271,9 @@ class ScoreModTest(unittest.TestCase):
 
     def test_prepare(self):
         given = operands()
-        self.assertIs(attune.prepare(*given, mask_mod=causal), attune.prepare(*given, mask_mod=causal))
-        self.assertIsNot(attune.prepare(*given, mask_mod=causal), attune.prepare(*given, mask_mod=sliding_window(3)))
+        prepare = lambda mask_mod: attune.prepare(attune.attention, *given, mask_mod=mask_mod)  # noqa: E731
+        self.assertIs(prepare(causal), prepare(causal))
+        self.assertIsNot(prepare(causal), prepare(sliding_window(3)))
 
     def refused(self, message, kind=TypeError, score_mod=None, mask_mod=None):
         with self.assertRaisesRegex(kind, message):

@@ -131,7 +131,7 @@ class RefusedStore(WithStore):
 class Tune(WithStore):
     def test_a_problem_and_the_contexts_that_are_open(self):
         q, k, v = operands()
-        held = attune.prepare(q, k, v, context=self.context)
+        held = attune.prepare(attune.attention, q, k, v, context=self.context)
         want = attune.attention(q, k, v, context=self.context)
         done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store,
                            effort="quick", budget_s=2)

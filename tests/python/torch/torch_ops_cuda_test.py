@@ -58,7 +58,7 @@ class TorchOpsCudaTest(unittest.TestCase):
 
     def test_graphs_of_ops_and_of_compiled_functions(self):
         q, k, v = operands()
-        attune.prepare(q * 2, k, v, mask="causal_bottom_right", softcap=20.0)
+        attune.prepare(attune.attention, q * 2, k, v, mask="causal_bottom_right", softcap=20.0)
         spec = attune.torch.spec(mask="causal_bottom_right", softcap=20.0)
         compiled = torch.compile(layer, fullgraph=True)
         compiled(q, k, v)
@@ -75,7 +75,7 @@ class TorchOpsCudaTest(unittest.TestCase):
 
     def test_reduce_overhead(self):
         q, k, v = operands()
-        attune.prepare(q * 2, k, v, mask="causal_bottom_right", softcap=20.0)
+        attune.prepare(attune.attention, q * 2, k, v, mask="causal_bottom_right", softcap=20.0)
         call = torch.compile(layer, fullgraph=True, mode="reduce-overhead")
         for seed in range(4):
             fresh = q * (seed + 1)

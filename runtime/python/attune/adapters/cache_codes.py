@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes rows of an 8-bit cache's own dtype unchanged; append_kv() rounds wider ones. Used by flash/serving.py and
 flashinfer/page.py."""
+from ..core.preparing import preparing
 
 
 def write_codes(cache, new, slots):
@@ -11,7 +12,7 @@ def write_codes(cache, new, slots):
     import torch
     cache, new, slots, keys = cache.view(torch.uint8), new.view(torch.uint8).flatten(
         0, -3), slots.flatten(), cache.shape[1]
-    if new.shape[0] == 0 or cache.shape[0] == 0:
+    if new.shape[0] == 0 or cache.shape[0] == 0 or preparing():
         return
     inside = slots >= 0
     # A row without a place repeats the write of a row that has one; if none has, it writes the value that is there.

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import sys
 
+from .preparing import preparing
 from .tensors import check_dense
 
 # Functions that import and return torch/graph.py and torch/train.py; attune/__init__.py, above all rooms, sets them.
@@ -139,7 +140,7 @@ def tell_written(*tensors):
     then raises."""
     torch = sys.modules.get("torch")
     graph = getattr(getattr(torch, "autograd", None), "graph", None)
-    if not hasattr(graph, "increment_version"):
+    if not hasattr(graph, "increment_version") or preparing():
         return
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and not tensor.is_inference():

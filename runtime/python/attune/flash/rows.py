@@ -2,6 +2,7 @@
 """FlashAttention's helpers around its kernels. They join parts of a result, and pack and unpack padded batches (its
 module bert_padding). Plans of kernels exist for compatibility; attune needs none. See flash/."""
 from ..core.flags import flag
+from ..core.preparing import copied
 from ..core.torch_state import refuse_gradients
 from ..ops.merge import merge_all
 from ..adapters.errors import check_tensors, named
@@ -82,7 +83,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     if out is None:
         found = found.to(out_partial.dtype if out_dtype is None else out_dtype)
     else:
-        found = out.copy_(found)
+        found = copied(out, found)
     return found, lse if return_lse else None
 
 

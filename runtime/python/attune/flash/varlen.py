@@ -8,6 +8,7 @@ import operator
 from types import SimpleNamespace
 
 from ..core.flags import flag
+from ..core.preparing import copied
 from ..core.torch_state import records_gradients
 from ..score.scores import refuse_other_extents
 from ..ops.attention import attention
@@ -400,7 +401,7 @@ def _shown(found, lse, q, out, wanted, dropout_p):
     if q.dim() == 4:
         found, lse = found.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     if out is not None:
-        found = out if out.data_ptr() == found.data_ptr() else out.copy_(found)
+        found = out if out.data_ptr() == found.data_ptr() else copied(out, found)
     wants_probabilities, wants_lse = wanted
     if wants_probabilities:
         return found, lse, arguments.no_probabilities(q, dropout_p)

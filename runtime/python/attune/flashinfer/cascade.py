@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's wrappers for prefixes that requests share, on cascade(), and its functions that merge states. See
 __init__.py."""
+from ..core.preparing import copied
 from ..core.torch_state import refuse_gradients
-from ..ops.cascade import cascade, prepare_cascade
+from ..ops.cascade import cascade
 from ..ops.merge import merge, merge_all
+from ..ops.prepare import prepare
 from ..adapters.errors import named
 from . import arguments
 from . import lists
@@ -53,8 +55,8 @@ def merge_state_in_place(v, s, v_other, s_other, mask=None):
         if tuple(mask.shape) != (v.shape[0],):
             raise ValueError(f"mask has shape {tuple(mask.shape)}; must be [rows] = ({v.shape[0]},)")
         merged_v, merged_s = torch.where(mask[:, None, None], merged_v, v), torch.where(mask[:, None], merged_s, s)
-    v.copy_(merged_v)
-    s.copy_(merged_s)
+    copied(v, merged_v)
+    copied(s, merged_s)
 
 
 def merge_states(v, s):
@@ -196,7 +198,7 @@ class MultiLevelCascadeAttentionWrapper:
 
     def prepare(self, q, paged_kv_cache):
         """Prepares run() for a CUDA graph's capture. Returns the plans."""
-        return prepare_cascade(q, self._given(q, paged_kv_cache), **self._choices)
+        return prepare(cascade, q, self._given(q, paged_kv_cache), **self._choices)
 
     begin_forward = plan
     forward = run

@@ -2,6 +2,7 @@
 """FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attend_latent(). See __init__.py."""
 import warnings
 
+from ..core.preparing import copied, preparing
 from ..core.torch_state import refuse_gradients
 from ..ops.kvcache import attention_kvcache
 from ..ops.latent import attend_latent
@@ -82,12 +83,12 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             cache = ckv_cache.unsqueeze(2)
             o, natural = named(own, attention_kvcache, q_nope, cache, cache, out=out, return_lse=True, **given,
                                **choices)
-        if factors is not None:
+        if factors is not None and not preparing():
             o.mul_(factors[0])
         if not return_lse and lse is None:
             return o
         made = natural.t().contiguous() if natural_lse else lists.in_base_2(natural)
-        made = made if lse is None else lse.copy_(made)
+        made = made if lse is None else copied(lse, made)
         return (o, made) if return_lse else o
 
     def _check_latent(self, q_nope, q_pe, ckv_cache, kpe_cache, out, lse):

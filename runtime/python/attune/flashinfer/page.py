@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's functions that write rows into pages. See __init__.py."""
+from ..core.preparing import copied
 from ..core.torch_state import refuse_gradients
 from ..ops.append import append_kv
 from ..adapters.cache_codes import write_codes
@@ -39,7 +40,7 @@ def get_batch_indices_positions(append_indptr, seq_lens, nnz, batch_indices=None
     found = [torch.where(inside, x, -1).int() for x in (requests, at)]
     for place, given in enumerate((batch_indices, positions)):
         if given is not None:
-            found[place] = given.copy_(found[place])
+            found[place] = copied(given, found[place])
     return tuple(found)
 
 

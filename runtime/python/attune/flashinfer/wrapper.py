@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of FlashInfer's wrappers with plan() and run(), on attention_kvcache(). Used by decode.py, prefill.py,
 attention.py and mla.py."""
+from ..core.preparing import copied, preparing
 from ..score.scores import alibi_slopes
 from ..ops.kvcache import attention_kvcache
 from ..adapters.errors import named
@@ -229,9 +230,9 @@ class Wrapper:
         found = named(names, attention_kvcache, q, k, v, window=window, sinks=sinks, out=out, return_lse=return_lse,
                       **given, **choices, **keywords, **more)
         o, natural = found if return_lse else (found, None)
-        if factor != 1:
+        if factor != 1 and not preparing():
             o.mul_(factor)
         if natural is None:
             return o, None
         made = lists.in_base_2(natural)
-        return o, made if lse is None else lse.copy_(made.reshape(lse.shape))
+        return o, made if lse is None else copied(lse, made.reshape(lse.shape))

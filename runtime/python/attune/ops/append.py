@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES, explained, explains_caches
+from ..core.habits import OF_CACHES, explained
 from ..core.library import AppendOperands, CacheOperands, Operands, Tensor
 from ..core.operands import extent_of, operand_address, share_memory, steps_of
 from ..core.problem import check_beside, whole
@@ -14,9 +14,9 @@ from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients
 from . import quick
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import append_wide, is_between, readable_table
+from .call import kept_call
 from .context import context_of, refuse_capture
 from .kvcache import _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, rounded
-from .padding import widened
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # a problem's limit
@@ -190,12 +190,7 @@ def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
              for name in given if name != "interleaved"), *(None if tensor is None else tensors.signature(name, tensor)
                                                             for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
-    recent = context.recent  # reload() replaces it
-    call = recent.find(key)
-    if call is None:
-        call = _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors)
-        recent.keep(key, call)
-    return call
+    return kept_call(context, key, lambda: _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors))
 
 
 def _refuse_overlap(at, extents):
@@ -339,7 +334,7 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     copies of the caches; a warning says so once. Tables are copied if their rows do not begin at multiples of 16 bytes.
     Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
     arguments do not fit, and attune.Error if the library refuses the call.
-    Before a CUDA graph's capture, call prepare_append_kv() with the same arguments."""
+    Before a CUDA graph's capture, call prepare(append_kv, ...) with the same arguments."""
     try:
         result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
     except TypeError as error:
@@ -350,18 +345,3 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
 
 
 _append = quick.behind(append_kv, _checked)
-
-
-@explains_caches
-def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None,
-                      seqlen_q=None, row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None,
-                      q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
-    """Prepares append_kv() with these arguments, as prepare() does for attention(). Returns the Plan."""
-    if is_between(k, k_cache, v_cache):
-        k, v, k_cache, v_cache = (widened(name, x, k)
-                                  for name, x in (("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache)))
-        q, q_out = None if q is None else widened("q", q, k), None
-    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots,
-                          positions, cos, sin, interleaved, q, q_out)
-    return _call_of(context, given, lists, seqlen_q, dtype_kv,
-                    kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan

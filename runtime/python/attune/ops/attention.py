@@ -7,9 +7,10 @@ from collections import namedtuple
 from ..core import tensors, torch_state
 from ..core.copies import in_order_of, order_of, readable, strides_in_order
 from ..core.flags import flag, flag_or_none, is_deterministic
-from ..core.habits import explained, explains
+from ..core.habits import explained
 from ..core.library import module
 from ..core.operands import Layout
+from ..core.preparing import note
 from ..core.problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale,
                             v_layout_of, window_sides, word)
 from ..core.torch_state import (capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients,
@@ -116,6 +117,7 @@ def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
     if call is None:
         call = _make_call(context, q, k, v, out, o_strides, keywords, scores)
         recent.keep(ordered, call)
+    note(call.plan)
     return call
 
 
@@ -252,7 +254,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context or its target. "cpu:4" takes 4 threads. By default a CPU call takes all cores that the
     process may use (torch.set_num_threads and OMP_NUM_THREADS have no effect).
-    Before a CUDA graph's capture, call prepare() with the same arguments."""
+    Before a CUDA graph's capture, call prepare(attention, ...) with the same arguments."""
     if out is not None or choices:
         try:
             result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
@@ -338,29 +340,3 @@ def _entry(checked, name, train=None):
 
 attend_heads_first = _entry(_heads_first, "attend_heads_first", untraced(_train_heads_first))
 attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")
-
-
-@explains
-def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None,
-            k_scale=None, v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None,
-            dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
-            mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
-            sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
-    """Prepares attention() with these arguments: compiles and loads the kernel, and makes the workspace that CUDA
-    graphs use.
-
-    Computes nothing. Returns the Plan. Graphs that are replayed at the same time need Plan.run() with a workspace per
-    graph."""
-    given = locals()
-    flag("return_lse", return_lse)
-    if is_between(q, k, v):
-        return prepare(**widened_arguments(given))
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv,
-                    out_dtype=out_dtype, accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
-    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes,
-                       mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents, prefix=prefix,
-                       chunk=chunk, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks, block_map=block_map,
-                       dropout_p=dropout_p, seed=0)
-    call = _call_of(context, q, k, v, out, None, choices_of(**keywords), keywords, scores)
-    call.plan.prepare()
-    return call.plan

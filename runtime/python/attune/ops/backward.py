@@ -11,12 +11,14 @@ from ..core.flags import flag, flag_or_none, is_deterministic
 from ..core.habits import explained
 from ..core.library import GradientOperands, Operands, Tensor, module
 from ..core.operands import extent_of, lse_extent, operand_address, share_memory
+from ..core.preparing import preparing
 from ..core.problem import check_beside, problem_text, word
 from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
                                 untraced)
 from ..score.scores import scores_of
 from . import quick
 from .attention import choices_of
+from .call import kept_call
 from .context import context_of, refuse_capture
 from .padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 
@@ -189,7 +191,7 @@ def _padded(given, dlse, asked, out, choices):
     found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse,
                                        gradients=asked, **choices)
     for made, target in zip(found, outputs.values()):
-        if target is not None:
+        if target is not None and not preparing():
             target[...] = made[..., :target.shape[3]]
     return tuple(outputs.values())
 
@@ -243,10 +245,7 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
                                  for name, tensor in given.items()), choices_of(**keywords),
            None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
-    call = context.recent.find(key)
-    if call is None:
-        call = make_call(context, given, fields, keywords, scores)
-        context.recent.keep(key, call)
+    call = kept_call(context, key, lambda: make_call(context, given, fields, keywords, scores))
     operands, at = bind_call(call, given)
     if out is not None:
         _refuse_overlap(call, at)
@@ -337,7 +336,7 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     derivatives.
 
     PyTorch's autograd does all this for attention() of tensors that require gradients. Before a CUDA graph's capture,
-    make one call with the same shapes.
+    call prepare(attention_backward, ...).
     Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call."""
     given = dict(dlse=dlse, gradients=gradients, out=out, **choices)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))

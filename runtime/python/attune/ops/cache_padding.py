@@ -4,6 +4,7 @@ attention(), and written rows are copied back. Used by kvcache.py and append.py.
 import sys
 
 from ..core import tensors
+from ..core.preparing import preparing
 from ..core.problem import softmax_scale
 from .padding import is_odd, programs_of, refuse_overlap, tell_once, widened
 
@@ -49,7 +50,8 @@ def cut(result, arguments):
     if out is not None:
         _check_written({"out": (out, (*q.shape[:-1], v_cache.shape[-1]), q.dtype)},
                        {"q": q, "k_cache": arguments["k_cache"], "v_cache": v_cache})
-        out[...] = o
+        if not preparing():
+            out[...] = o
         o = out
     return (o, lse) if arguments["return_lse"] else o
 
@@ -84,6 +86,8 @@ def append_wide(append, arguments):
         name: widened(name, arguments[name], k)
         for name in ("k", "v", "k_cache", "v_cache", "q") if arguments[name] is not None}
     turned = append(**{**arguments, **wide, "q_out": None})
+    if preparing():
+        return q_out if turned is not None and q_out is not None else turned
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if wide[name] is not cache:
             cache[...] = wide[name][..., :cache.shape[-1]]

@@ -5,8 +5,8 @@ from ..core import tensors
 from ..core.flags import flag
 from ..core.problem import causal_flag
 from ..core.torch_state import in_graphs, needs_op, refuse_gradients, untraced
-from .kvcache import attention_kvcache, prepare_kvcache
-from .merge import merge, prepare_merge
+from .kvcache import attention_kvcache
+from .merge import merge
 
 _ROWS = "[rows of all requests, num_heads, head_dim]"
 _KEYS = ("k_cache", "v_cache", "q_begins", "seqlen_q")
@@ -67,7 +67,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     all groups of all levels gets 0 and -inf; with only one level its out is not written, as in attention_kvcache(). Has
     no gradients. Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the
     call.
-    Before a CUDA graph's capture, call prepare_cascade() with the same arguments."""
+    Before a CUDA graph's capture, call prepare(cascade, ...) with the same arguments."""
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     graph = needs_op(q, autocast=False)
     if graph is not None:
@@ -90,23 +90,3 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
         o, lse = merge(*_states(*state), *_states(*found), out=joined[None], context=context)
         state = joined, lse[0]
     return state if return_lse else state[0]
-
-
-def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
-                    context=None):
-    """Prepares cascade() with these arguments: makes the plans and workspaces of all levels. Returns the plans."""
-    tensors.signature("q", q)
-    is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
-    levels = check_levels(q, levels)
-    plans = [
-        prepare_kvcache(*given, **keywords)
-        for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, None, context)]
-    fp32, shape = tensors.native_dtype(q, "fp32"), (*q.shape[:2], levels[-1]["v_cache"].shape[-1])
-    lse = tensors.empty(q, (q.shape[1], q.shape[0]), fp32)
-    before = tensors.empty(q, shape, q.dtype)
-    for number in range(1, len(levels)):
-        found = tensors.empty(q, shape, q.dtype)
-        joined = tensors.empty(q, shape, q.dtype if number == len(levels) - 1 else fp32)
-        plans.append(prepare_merge(*_states(before, lse), *_states(found, lse), out=joined[None], context=context))
-        before = joined
-    return plans

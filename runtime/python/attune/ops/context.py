@@ -15,6 +15,7 @@ from ..core.library import (ContextOptions, Error, MemoryBundle, PlanInfo, Probl
                             library, module)
 from ..core.nvrtc import offer_nvrtc_folders
 from ..core.operands import Layout, factors
+from ..core.preparing import preparing
 from ..core.recent import Recent
 from ..core.torch_state import (capturing, on_stream, refuse_gradients, refuse_recording, stream_address, synchronize,
                                 untraced)
@@ -233,6 +234,8 @@ class Plan(object if module is None else module.PlanBase):
 
     def enqueue(self, operands, stream, workspace=None):
         """Implements run() for a struct of operands() and a stream's handle."""
+        if preparing():
+            return None
         if workspace is not None:
             address = workspaces.given(self, workspace, stream)
             return check(library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream))
@@ -469,5 +472,4 @@ def refuse_capture(ordinal, function):
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(
             f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
-            f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments "
-            f"before the capture")
+            f"attune.prepare(attune.{function}, ...) with the same arguments before the capture")

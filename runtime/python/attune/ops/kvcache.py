@@ -7,9 +7,10 @@ from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES, explained, explains_caches
+from ..core.habits import OF_CACHES, explained
 from ..core.library import CacheOperands, Operands, Tensor
 from ..core.operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
+from ..core.preparing import preparing
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
 from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 from ..score.scores import scores_of
@@ -17,6 +18,7 @@ from . import quick
 from .attention import choices_of
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
+from .call import kept_call
 from .context import context_of, refuse_capture
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
@@ -233,12 +235,7 @@ def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
                       dtype_kv=keywords["dtype_kv"]), keywords["batch_invariant"], keywords["v_in_k"],
            keywords["kv_factors"], None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
-    recent = context.recent  # reload() replaces it
-    call = recent.find(key)
-    if call is None:
-        call = _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
-        recent.keep(key, call)
-    return call
+    return kept_call(context, key, lambda: _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores))
 
 
 def _bind(call, given, lists, lse):
@@ -349,7 +346,7 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q,
                                            kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context, dtype_kv,
                                            batch_invariant, factors_of_cache, features)
-    if call.plan.ordinal < 0:
+    if call.plan.ordinal < 0 and not preparing():
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
@@ -424,7 +421,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     out are not written; a new out holds arbitrary values there.
     Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. Has no gradients. Raises ValueError or TypeError if arguments
     do not fit, and attune.Error if the library refuses the call.
-    Before a CUDA graph's capture, call prepare_kvcache() with the same arguments."""
+    Before a CUDA graph's capture, call prepare(attention_kvcache, ...)."""
     try:
         result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
     except TypeError as error:
@@ -435,19 +432,3 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
 
 
 _attend = quick.behind(attention_kvcache, _checked)
-
-
-@explains_caches
-def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
-                    kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None,
-                    return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
-                    mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
-    """Prepares attention_kvcache() with these arguments, as prepare() does for attention(). Returns the Plan."""
-    arguments = locals()
-    flag("return_lse", return_lse)
-    if is_between(q, k_cache, v_cache):
-        return prepare_kvcache(**wide_arguments(arguments))
-    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask,
-                     is_causal, window, scale, out, context, dtype_kv, batch_invariant,
-                     dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan

@@ -11,6 +11,7 @@ from ..core.operands import extent_of, lse_extent, operand_address, share_memory
 from ..core.problem import check_beside
 from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
                                 untraced)
+from .call import kept_call
 from .context import context_of, refuse_capture
 
 # Everything that depends only on the tensors' shapes, dtypes and strides: the plan, a struct without addresses, each
@@ -60,11 +61,7 @@ def _scale(extent):
 def _call_of(context, given):
     key = ("merge", *(tensors.signature(name, tensor) for name, tensor in given.items()))
     context = context_of(context, tensors.check_device("o", given["o"]))
-    call = context.recent.find(key)
-    if call is None:
-        call = _make_call(context, given)
-        context.recent.keep(key, call)
-    return call
+    return kept_call(context, key, lambda: _make_call(context, given))
 
 
 # Pairs that may share memory exactly: kernels read a row completely before they write it.
@@ -105,8 +102,8 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
 
     Returns (out, lse_out): new tensors (out with o's dtype), or the given ones. out=o, lse_out=lse adds the other call
     to the first in place. context: as in attention(). Has no gradients.
-    Raises ValueError or TypeError if arguments do not fit. Before a CUDA graph's capture, call prepare_merge() with the
-    same arguments."""
+    Raises ValueError or TypeError if arguments do not fit. Before a CUDA graph's capture, call
+    prepare(merge, ...)."""
     graph = needs_op(o, other_o, lse, other_lse, autocast=False, named=("o", "other_o", "lse", "other_lse"))
     if graph is not None:
         return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
@@ -124,13 +121,6 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     tell_written(out, lse_out)
     return given["out"], given["lse_out"]
-
-
-def prepare_merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
-    """Prepares merge() with these arguments, as prepare() does for attention(). Returns the Plan."""
-    plan = _call_of(context, _given(o, lse, other_o, other_lse, out, lse_out)).plan
-    plan.prepare()
-    return plan
 
 
 def merge_all(o, lse):

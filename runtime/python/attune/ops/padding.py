@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Head dims that kernels do not take: 16-bit and 32-bit tensors are copied into wider ones with added zero columns.
-Zeros add nothing to a score, and their columns of o are cut off. Used by attention() and prepare() in attention.py."""
+Zeros add nothing to a score, and their columns of o are cut off. Used by attention.py, backward.py and
+score_gradient.py."""
 import sys
 import warnings
 
 from ..core import tensors
 from ..core.flags import flag_or_none
 from ..core.operands import share_memory, span_of
+from ..core.preparing import preparing
 from ..core.problem import check_beside, softmax_scale
 from ..score.programs import KINDS, BoundMod, bind
 
@@ -52,10 +54,10 @@ def tell_once(key, sentence):
     """Warns the code that called attune, once per key."""
     if key not in _told:
         _told.add(key)
-        warnings.warn(sentence, stacklevel=_levels_to_caller())
+        warnings.warn(sentence, stacklevel=levels_to_caller())
 
 
-def _levels_to_caller():
+def levels_to_caller():
     """Returns the stacklevel with which warnings.warn() in the calling function points at the code that called attune.
     """
     frame, levels = sys._getframe(1), 1
@@ -149,6 +151,7 @@ def cut(result, given_v, out, return_lse):
     o, lse = result if return_lse else (result, None)
     o = o[..., :given_v.shape[3]]
     if out is not None:
-        out[...] = o
+        if not preparing():
+            out[...] = o
         o = out
     return (o, lse) if return_lse else o

@@ -8,6 +8,7 @@ from ..core.library import Operands, Scale, Tensor
 from ..core.operands import extent_of, operand_address
 from ..core.problem import v_layout_of, whole, word
 from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+from .call import kept_call
 from .context import context_of, refuse_capture
 
 # Everything that depends only on the tensor's shape and strides and on choices. inner: the visible part of out's padded
@@ -50,11 +51,7 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
     if dtype not in tensors.FP8_NAMES:
         raise ValueError(f"dtype is {dtype}; must be {' or '.join(tensors.FP8_NAMES)}")
     context = context_of(context, tensors.check_device("x", x))
-    call = context.recent.find(key)
-    if call is None:
-        call = _make_call(context, x, dtype, scale_block, rotation, v_layout)
-        context.recent.keep(key, call)
-    return call
+    return kept_call(context, key, lambda: _make_call(context, x, dtype, scale_block, rotation, v_layout))
 
 
 @in_graphs("quantise")
@@ -87,10 +84,3 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     else:
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     return o, (scale if scale_block > 0 else scale[..., 0])
-
-
-def prepare_quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
-    """Prepares quantise() with these arguments, as prepare() does for attention(). Returns the Plan."""
-    plan = _call_of(context, x, dtype, scale_block, rotation, v_layout).plan
-    plan.prepare()
-    return plan

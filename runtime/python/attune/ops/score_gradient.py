@@ -12,6 +12,7 @@ from ..score.capture_gradient import CaptureGradient, find_capture, names_of
 from ..score.scores import scores_of
 from .attention import choices_of
 from .backward import FEATURES, bind_call, check_like_o, check_ranks, make_call, readable_lse
+from .call import kept_call
 from .context import context_of
 from .padding import is_between, widened, widened_arguments
 
@@ -114,10 +115,7 @@ def _run(context, given, keywords, scores, deterministic, asked, output, fields=
     asked += ",deterministic=1" if deterministic else ""
     key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x)
                                               for each, x in given.items()), choices_of(**keywords), scores.key)
-    call = context.recent.find(key)
-    if call is None:
-        call = make_call(context, given, asked, keywords, scores, fields)
-        context.recent.keep(key, call)
+    call = kept_call(context, key, lambda: make_call(context, given, asked, keywords, scores, fields))
     operands, _ = bind_call(call, given)
     kept = scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))

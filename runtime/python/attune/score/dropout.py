@@ -6,6 +6,7 @@ import sys
 
 from ..core import tensors
 from ..core.library import DropoutOperands, check, library
+from ..core.preparing import preparing
 from ..core.problem import real, whole
 
 _MOST = 2 ** 63 - 1  # the largest int64; drawn seeds are below it
@@ -32,6 +33,8 @@ def seed_for(q, dropout_p, seed):
     """Returns the seed of a call with dropout: the given one, or a drawn one for PyTorch tensors."""
     if rate_of(dropout_p) == 0 or seed is not None:
         return seed
+    if preparing():
+        return 0
     if tensors.is_numpy(q):
         raise ValueError(
             "seed is missing; with dropout_p it must be a whole number or an int64 array of one element (PyTorch "

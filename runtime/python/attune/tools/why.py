@@ -7,8 +7,9 @@ from ..core.library import Error
 from ..core.problem import problem_text
 from ..core.tensors import check_device
 from ..score.scores import scores_of
-from ..ops.attention import prepare
+from ..ops.attention import attention
 from ..ops.context import context_of
+from ..ops.prepare import prepare
 
 # Keywords of attention() that no problem has, and those of score features, which scores_of() takes.
 _OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset",
@@ -85,7 +86,7 @@ def why(q, k, v, *arguments, **keywords):
         keywords[name] = value
     plan, error = None, None
     try:
-        plan = prepare(q, k, v, **keywords)
+        plan = prepare(attention, q, k, v, **keywords)
     except Error as failed:
         error = str(failed)
     context = context_of(keywords.get("context"), check_device("q", q))

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..core import tensors
 from ..core.copies import in_order_of, readable
 from ..core.flags import flag, flag_or_none, refuse_flag
+from ..core.preparing import copied
 from ..core.problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
 from ..core.torch_state import marked_constant, settled as settled_here
 from ..score.block_maps import use_of
@@ -268,7 +269,7 @@ def _into(name, target, made):
         raise ValueError(
             f"{name} is {target.dtype} of shape {tuple(target.shape)}; must be {made.dtype} of shape "
             f"{tuple(made.shape)}")
-    return target.copy_(made)
+    return copied(target, made)
 
 
 def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
@@ -313,7 +314,7 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     if context is not None:
         raise ValueError(f"context is {context!r}; in a graph it must be None (the op uses o's device)")
     new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
-    return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
+    return new_out if out is None else copied(out, new_out), new_lse if lse_out is None else copied(lse_out, new_lse)
 
 
 def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None,
@@ -345,7 +346,7 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_
 def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
     """Implements the function of ops/latent.py through the op."""
     o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, **_of_caches(q_nope, **choices))
-    return o if out is None else out.copy_(o), lse
+    return o if out is None else copied(out, o), lse
 
 
 def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
@@ -361,7 +362,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
         state = found
     o, lse = state
     if len(levels) > 1:
-        o = o.to(q.dtype) if out is None else out.copy_(o)
+        o = o.to(q.dtype) if out is None else copied(out, o)
     return (o, lse) if return_lse else o
 
 
