@@ -31,7 +31,7 @@ def _asked(q, k, mask, **masks):
     for name, tensor in (("q", q), ("k", k)):
         check_beside(name, tensor, q)
         tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
-    scores = scores_of(**masks)
+    scores = scores_of(masks)
     if scores is None:
         raise ValueError(
             "no mask is given; must be mask_mod, mask_tensor, key_lengths, documents, prefix or chunk (mask and window "

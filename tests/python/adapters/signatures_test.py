@@ -3,6 +3,7 @@
 """attune.sdpa, attune.flash and attune.flex against float64: random calls, differences of the signatures, refusals.
 Arguments: cpu or cuda; whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published
 grids. Skips aloud (status 77) without PyTorch or the device."""
+import inspect
 import os
 import pickle
 import random
@@ -289,6 +290,44 @@ class Meanings(Compared):
         want = grids.reference(codes[0][0].double() * 0.5,
                                *(x.double() * s.double()[:, None, :, None] for x, s in codes[1:]))[0]
         self.compare(o, want, torch.bfloat16)
+
+
+class Keywords(unittest.TestCase):
+    """Public functions name all of their keywords."""
+    # Names in a program; those of another function; ignored; for adapters.
+    OPEN = {"mask_mod", "score_mod", "prepare", "get_scheduler_metadata", "attend_checked"}
+
+    def functions(self):
+        import attune.flashinfer
+        import attune.torch
+        from attune.flash import cute
+        for module in (attune, attune.flash, cute, attune.flashinfer, attune.flex, attune.sdpa, attune.torch):
+            for name in getattr(module, "__all__", dir(module)):
+                found = getattr(module, name)
+                for function in (vars(found).values() if isinstance(found, type) else (found, )):
+                    home = str(getattr(function, "__module__", ""))
+                    if callable(function) and home.startswith(module.__name__) and function.__name__[0] != "_":
+                        yield f"{module.__name__}.{name}", function
+
+    def test_signatures(self):
+        count = 0
+        for name, function in self.functions():
+            if function.__name__ not in self.OPEN:
+                parameters = inspect.signature(function).parameters.values()
+                self.assertFalse([one for one in parameters if one.kind is one.VAR_KEYWORD], name)
+                count += 1
+        self.assertGreater(count, 100)
+
+    def test_wrong_keywords(self):
+        x, lse = draw(1, 4, 2, 16), torch.zeros(1, 2, 4)
+        for function, given in ((attune.attention, (x, ) * 3), (attune.attention_kvcache, (x, ) * 3),
+                                (attune.append_kv, (x, ) * 4), (attune.attention_backward, (*[x] * 5, lse)),
+                                (attune.score_gradient, ("bias", *[x] * 5, lse)), (attune.why, (x, ) * 3),
+                                (attune.torch.spec, ()), (attune.flash.flash_attn_func, (x, ) * 3)):
+            with self.assertRaisesRegex(TypeError, rf"^{function.__name__}\(\) got .* keyword argument 'no'"):
+                function(*given, no=1)
+            with self.assertRaisesRegex(TypeError, rf"^{function.__name__}\(\) "):
+                function(*[x] * 30)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""prepare(function, ...): plans of every op, of NumPy's arrays and of PyTorch's CPU tensors where PyTorch is; nothing is
-computed or written. Also its names of version 0.2, which warn."""
+"""prepare(function, ...): plans of every op, of NumPy's arrays and of PyTorch's CPU tensors where PyTorch is; nothing
+is computed or written. Also its names of version 0.2, which warn."""
 import sys
 import unittest
 import warnings

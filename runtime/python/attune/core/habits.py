@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of arguments in FlashAttention and PyTorch's SDPA, and attune's names for them. Used in errors of
-ops/attention.py, ops/kvcache.py, ops/append.py and ops/backward.py."""
-import functools
-
+ops/public.py."""
 WORDS = {
     "causal": "mask=\"causal\" or is_causal=True",
     "attn_mask": "mask_tensor (bool, True shows a key) or bias (numbers that are added)",
@@ -19,23 +17,6 @@ OF_CACHES = {
     "seqused_k": "kv_lengths", "block_table": "page_table", "cache_batch_idx": "slots", "cu_seqlens_q": "q_begins",
     "cu_seqlens_k": "kv_begins", "max_seqlen_q": "seqlen_q", "max_seqlen_k": "seqlen_kv", "rotary_cos": "cos",
     "rotary_sin": "sin", "rotary_interleaved": "interleaved", "k_descale": "k_scale", "v_descale": "v_scale"}
-
-
-def _explaining(words):
-    def explains(function):
-        """Decorates a function so that its TypeErrors name attune's arguments for names of other libraries. The wrapper
-        costs time, so only rarely called functions have it."""
-        @functools.wraps(function)
-        def call(*arguments, **choices):
-            try:
-                return function(*arguments, **choices)
-            except TypeError as error:
-                raise explained(error, choices, words) from None
-        return call
-    return explains
-
-
-explains, explains_caches = _explaining(WORDS), _explaining(OF_CACHES)
 
 
 def explained(error, given, words=WORDS):

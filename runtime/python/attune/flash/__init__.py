@@ -12,6 +12,10 @@ from .varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
                      flash_attn_varlen_qkvpacked_func)  # noqa: F401
 
 
+def __dir__():
+    return sorted({*globals(), "cute"})
+
+
 def __getattr__(name):
     """Imports cute.py on first use."""
     if name != "cute":

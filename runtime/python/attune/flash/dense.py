@@ -130,11 +130,13 @@ def _tell_ignored(num_splits, pack_gqa, sm_margin):
 
 def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                               alibi_slopes=None, deterministic=False, return_attn_probs=False, *, num_heads_q=None,
-                              **others):
+                              qv=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0, num_splits=0,
+                              pack_gqa=None, sm_margin=0, learnable_sink=None, score_mod=None, mask_mod=None,
+                              aux_tensors=None, block_sparse_tensors=None, return_lse=False):
     """Calls flash_attn_func() for qkv [batch, seqlen, 3, num_heads, head_dim], without copies.
 
-    With num_heads_q, as in version 3, qkv is [batch, seqlen, num_heads_q + 2 * num_heads_kv, head_dim]. others:
-    flash_attn_func()'s arguments by name. Returns what flash_attn_func() returns."""
+    With num_heads_q, as in version 3, qkv is [batch, seqlen, num_heads_q + 2 * num_heads_kv, head_dim]. Returns what
+    flash_attn_func() returns."""
     if num_heads_q is not None and qkv.dim() == 4:
         heads = qkv.shape[2] - num_heads_q
         if num_heads_q < 1 or heads < 2 or heads % 2:
@@ -145,7 +147,10 @@ def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=Fal
     else:
         q, k, v = _unpacked("qkv", qkv, 3)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-                           return_attn_probs, **others)
+                           return_attn_probs, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+                           attention_chunk=attention_chunk, num_splits=num_splits, pack_gqa=pack_gqa,
+                           sm_margin=sm_margin, learnable_sink=learnable_sink, score_mod=score_mod, mask_mod=mask_mod,
+                           aux_tensors=aux_tensors, block_sparse_tensors=block_sparse_tensors, return_lse=return_lse)
 
 
 def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,

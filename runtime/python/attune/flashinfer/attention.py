@@ -4,7 +4,7 @@
 from . import arguments
 from . import lists
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
-from .wrapper import Wrapper
+from .wrapper import CAP, Wrapper
 
 
 class BatchAttention(Wrapper):
@@ -45,11 +45,9 @@ class BatchAttention(Wrapper):
         arguments.nothing(profiler_buffer=profiler_buffer, kv_cache_sf=kv_cache_sf)
         k, v = lists.caches_of(kv_cache, self._layout, "kv_cache")
         self._check(q, k, v, (), out, lse, "kv_cache")
-        softcap = arguments.soft_cap(logits_soft_cap)
-        if softcap not in (None, self._choices["softcap"]):
+        if arguments.soft_cap(logits_soft_cap) not in (None, self._choices[CAP]):
             raise ValueError(
-                f"logits_soft_cap is {logits_soft_cap} and plan() was told {self._choices['softcap']}; must be 0 or "
-                f"plan()'s")
+                f"logits_soft_cap is {logits_soft_cap} and plan() was told {self._choices[CAP]}; must be 0 or plan()'s")
         return self._attend(q, k, v, self._lists(), (None, k_scale, v_scale), out=out, lse=lse, return_lse=True)
 
 

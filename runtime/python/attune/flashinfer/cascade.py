@@ -9,6 +9,7 @@ from ..ops.prepare import prepare
 from ..adapters.errors import named
 from . import arguments
 from . import lists
+from .wrapper import features_of
 
 _VALUES, _LSES = "[rows, num_heads, head_dim]", "[rows, num_heads]"
 
@@ -158,7 +159,7 @@ class MultiLevelCascadeAttentionWrapper:
                                                                 head_dim), arguments.count("page_size", page_size))
         types = arguments.dtype_of("q_data_type", q_data_type), arguments.dtype_of("kv_data_type", kv_data_type)
         choices = dict(is_causal=arguments.flag("causal", causal), scale=arguments.scale_of("sm_scale", sm_scale),
-                       softcap=arguments.soft_cap(logits_soft_cap))
+                       **features_of("NONE", num_qo_heads, None, False, logits_soft_cap))
         device = lists.device_of(self._workspace, *(one for of_level in of_levels for one in of_level))
         made = [_level(*of_level, page_size, device, _OF_LEVELS) for of_level in zip(*of_levels)]
         pairs = list(zip(self._levels or [None] * self._num_levels, (level for level, *_ in made)))

@@ -4,7 +4,7 @@ from ..ops.kvcache import attention_kvcache
 from ..adapters.errors import named
 from . import arguments
 from . import lists
-from .wrapper import Wrapper, positions_of, window_of
+from .wrapper import Wrapper, features_of, window_of
 
 _NAMES = ("indptr", "indices", "last_page_len", "seq_lens")
 
@@ -21,10 +21,9 @@ def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NON
     arguments.floats_or_codes("q", q, "[num_qo_heads, head_dim]")
     k, v = lists.heads_last(k, v, kv_layout)
     keywords, factor = lists.scales_of(q, k, sm_scale, q_scale, k_scale, v_scale)
-    softcap = arguments.soft_cap(logits_soft_cap)
     o, natural = named({"k_cache": "k", "v_cache": "v"}, attention_kvcache, q[None, None], k[None], v[None],
-                       window=window_of(window_left), softcap=softcap, return_lse=True,
-                       **positions_of(pos_encoding_mode, q.shape[0], q.device, False, softcap), **keywords)
+                       window=window_of(window_left), return_lse=True, **keywords,
+                       **features_of(pos_encoding_mode, q.shape[0], q.device, False, logits_soft_cap))
     o = o[0, 0] if factor == 1 else o[0, 0].mul_(factor)
     return (o, lists.in_base_2(natural)[0, 0]) if arguments.flag("return_lse", return_lse) else o
 

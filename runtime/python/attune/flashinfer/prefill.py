@@ -7,7 +7,7 @@ from ..ops.attention import attention
 from . import arguments
 from . import lists
 from . import masks
-from .wrapper import Wrapper, positions_of, window_of
+from .wrapper import Wrapper, features_of, window_of
 
 
 def _mask_of_one(custom_mask, packed_custom_mask, rows, keys, device):
@@ -55,9 +55,8 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
     arguments.floats_or_codes("q", q, "[rows, num_qo_heads, head_dim]")
     k, v = lists.heads_last(k, v, kv_layout)
     masked = custom_mask is not None or packed_custom_mask is not None
-    causal, return_lse, softcap = arguments.flag("causal", causal) and not masked, arguments.flag(
-        "return_lse", return_lse), arguments.soft_cap(logits_soft_cap)
-    more = positions_of(pos_encoding_mode, q.shape[1], q.device, not causal, softcap)
+    causal, return_lse = arguments.flag("causal", causal) and not masked, arguments.flag("return_lse", return_lse)
+    more = features_of(pos_encoding_mode, q.shape[1], q.device, not causal, logits_soft_cap)
     if masked:
         more["mask_tensor"] = _mask_of_one(custom_mask, packed_custom_mask, q.shape[0], k.shape[0], q.device)
     more.update(_factors_of_codes(q, scale_q, scale_k, scale_v, o_dtype))
@@ -66,7 +65,7 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
         scale = (q.shape[-1] ** -0.5 if scale is None else scale) * arguments.number("k_scale", k_scale, above=0)
     factor = 1 if v_scale is None else arguments.number("v_scale", v_scale)
     found = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, window_of(window_left),
-                      scale, None, return_lse, softcap=softcap, **more)
+                      scale, None, return_lse, **more)
     o, lse = found if return_lse else (found, None)
     o = o[0] if factor == 1 else o[0] * factor
     return (o, lists.in_base_2(lse)[0]) if return_lse else o

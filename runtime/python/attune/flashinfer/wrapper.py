@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of FlashInfer's wrappers with plan() and run(), on attention_kvcache(). Used by decode.py, prefill.py,
 attention.py and mla.py."""
+import functools
+
 from ..core.preparing import copied, preparing
 from ..score.scores import alibi_slopes
 from ..ops.kvcache import attention_kvcache
@@ -10,17 +12,21 @@ from . import lists
 from . import masks
 
 
-def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
-    """Returns ALiBi slopes as keywords if the mode is 'ALIBI'. looks_ahead: True if rows see keys after their own
-    position, where FlashInfer's distance is signed; this raises. Distances count from the row's position, in lse too.
-    """
+CAP = "softcap"  # attention_kvcache()'s name of logits_soft_cap
+
+
+def features_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
+    """Returns logits_soft_cap, and ALiBi slopes if the mode is 'ALIBI', under attention_kvcache()'s names. looks_ahead:
+    True if rows see keys after their own position, where FlashInfer's distance is signed; this raises. Distances count
+    from the row's position, in lse too."""
+    found = {CAP: arguments.soft_cap(logits_soft_cap)}
     if not isinstance(pos_encoding_mode, str):
         raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI'")
     if pos_encoding_mode == "NONE":
-        return {}
-    if pos_encoding_mode == "ALIBI" and logits_soft_cap:
+        return found
+    if pos_encoding_mode == "ALIBI" and found[CAP]:
         raise ValueError(
-            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; give one of them: attune applies the "
+            f"logits_soft_cap is {found[CAP]} and pos_encoding_mode 'ALIBI'; give one of them: attune applies the "
             "cap before the slopes, FlashInfer after them")
     if pos_encoding_mode == "ALIBI" and looks_ahead:
         raise ValueError(
@@ -31,7 +37,7 @@ def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_
             f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) rotates "
             "k and q when k is written")
     import torch
-    return {"alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
+    return {**found, "alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
 
 
 def window_of(window_left):
@@ -90,9 +96,9 @@ class Wrapper:
     def end_forward(self):
         """Does nothing, as in FlashInfer."""
 
-    def run_return_lse(self, *args, **choices):
-        """Calls run() with return_lse=True."""
-        return self.run(*args, return_lse=True, **choices)
+    def __init_subclass__(cls):
+        if "run" in vars(cls):
+            cls.run_return_lse = functools.partialmethod(cls.run, return_lse=True)
 
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None,
                names=("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "seq_lens")):
@@ -161,10 +167,9 @@ class Wrapper:
 
     def _choices_of(self, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device):
         """Returns the choices of plan() and forward() under attention_kvcache()'s names."""
-        softcap = arguments.soft_cap(logits_soft_cap)
-        positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, softcap)
-        return dict(window=arguments.window("window_left", window_left), softcap=softcap, scale=arguments.scale_of(
-            "sm_scale", sm_scale), **positions)
+        features = features_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, logits_soft_cap)
+        return dict(window=arguments.window("window_left", window_left),
+                    scale=arguments.scale_of("sm_scale", sm_scale), **features)
 
     def _rechoose(self, causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
                   looks_ahead=False):
@@ -225,7 +230,7 @@ class Wrapper:
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
         of_k, of_v = ("k", "v") if "kv_begins" in given else (self._name_of_cache,) * 2
-        names = {"scale": "sm_scale", "softcap": "logits_soft_cap", "k_cache": of_k, "v_cache": of_v}
+        names = {"scale": "sm_scale", CAP: "logits_soft_cap", "k_cache": of_k, "v_cache": of_v}
         window = window_of(self._window if window_left is None else window_left)
         found = named(names, attention_kvcache, q, k, v, window=window, sinks=sinks, out=out, return_lse=return_lse,
                       **given, **choices, **keywords, **more)

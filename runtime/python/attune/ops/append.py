@@ -6,17 +6,18 @@ from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES, explained
+from ..core.habits import OF_CACHES
 from ..core.library import AppendOperands, CacheOperands, Operands, Tensor
 from ..core.operands import extent_of, operand_address, share_memory, steps_of
 from ..core.problem import check_beside, whole
-from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
+from ..core.torch_state import needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 from . import quick
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import append_wide, is_between, readable_table
 from .call import kept_call
 from .context import context_of, refuse_capture
 from .kvcache import _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, rounded
+from .public import public
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # a problem's limit
@@ -231,6 +232,10 @@ def _bind(call, given, lists):
     return operands, (append, cache)
 
 
+_TAKEN = ("k", "v", "k_cache", "v_cache", "kv_lengths", "page_table", "slots", "q_begins", "seqlen_q", "row_slots",
+          "positions", "cos", "sin", "interleaved", "q", "q_out")
+
+
 def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin,
            interleaved, q, q_out):
     given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions,
@@ -270,24 +275,23 @@ def kind_of_factors(scales, make_scales):
     return "made"
 
 
-def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
-             row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
-             v_scale=None, make_scales=False, dtype_kv=None, context=None):
-    """Returns append_kv()'s result and the recipe by which the C module can repeat the call (see quick.py), or None.
-    """
-    arguments = locals()
+def _computed(arguments):
+    """Returns append_kv()'s result for all of its arguments by name, and the recipe by which the C module can repeat
+    the call (see quick.py), or None."""
+    k, v, k_cache, v_cache, cos, sin = (arguments[name] for name in ("k", "v", "k_cache", "v_cache", "cos", "sin"))
     graph = needs_op(k, v, k_cache, v_cache, autocast=False, named=("k", "v", "k_cache", "v_cache"))
     if graph is not None:
         return graph.append(**arguments), None
-    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos),
-                      ("sin", sin), ("q_out", q_out), ("k_scale", k_scale), ("v_scale", v_scale)))
+    refuse_gradients(
+        (name, arguments[name])
+        for name in ("k", "v", "k_cache", "v_cache", "q", "cos", "sin", "q_out", "k_scale", "v_scale"))
     if is_between(k, k_cache, v_cache) and v.shape[-1] == v_cache.shape[-1]:
         return append_wide(append_kv, arguments), None
-    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots,
-                          positions, cos, sin, interleaved, q, q_out)
-    factors = dict(k_scale=k_scale, v_scale=v_scale)
+    given, lists = _taken(**{name: arguments[name] for name in _TAKEN})
+    factors, make_scales = {name: arguments[name] for name in ("k_scale", "v_scale")}, arguments["make_scales"]
     refuse_beside_wide(factors, k_cache)
-    call = _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(factors, make_scales))
+    call = _call_of(arguments["context"], given, lists, arguments["seqlen_q"], arguments["dtype_kv"],
+                    kind_of_factors(factors, make_scales))
     operands, kept = _bind(call, given, lists)
     scales = bind_factors(
         call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data}, others={
@@ -296,14 +300,18 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
     stream = stream_address(None, call.plan.ordinal)
     if call.rows:
         call.plan.enqueue(operands, stream)
+    if make_scales:
+        tell_written(*factors.values())
     kept = (kept, scales)
     if not call.rows or call.plan.problem.kv_factors or given["cos"] is not cos or given["sin"] is not sin:
         return given["q_out"], None
     return given["q_out"], lambda: quick.recipe_of_append(call, operands, arguments, kept, stream)
 
 
-@in_graphs("append")
-def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
+@public("append", OF_CACHES, written="k_cache, v_cache, result")
+def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
+              row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
+              v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """Writes rows of k and v into the cache of attention_kvcache(). With cos and sin it first rotates k and q (rotary
     embedding). Both steps are one launch.
 
@@ -335,13 +343,4 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
     arguments do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare(append_kv, ...) with the same arguments."""
-    try:
-        result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
-    except TypeError as error:
-        raise explained(error, choices, OF_CACHES) from None
-    tell_written(k_cache, v_cache, result,
-                 *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
-    return result
-
-
-_append = quick.behind(append_kv, _checked)
+    return _computed(locals())

@@ -7,21 +7,25 @@ from collections import namedtuple
 from ..core import tensors, torch_state
 from ..core.copies import in_order_of, order_of, readable, strides_in_order
 from ..core.flags import flag, flag_or_none, is_deterministic
-from ..core.habits import explained
 from ..core.library import module
 from ..core.operands import Layout
 from ..core.preparing import note
 from ..core.problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale,
                             v_layout_of, window_sides, word)
 from ..core.torch_state import (capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients,
-                                stream_address, tell_written, untraced)
+                                stream_address, untraced)
 from ..score.dropout import rate_of, seed_for
+from ..score.features import LEARNED
 from ..score.scores import scores_of
 from . import quick
 from .context import SCALES, context_of, refuse_capture
 from .heads_first import fitted, refuse_nested, subclass_of
 from .padding import cut, is_between, widened_arguments
+from .public import defaults_of, public
 
+# Keywords of problem_text().
+OF_PROBLEM = ("mask", "window", "scale", "is_causal", "dtype", "dtype_kv", "out_dtype", "accuracy", "v_layout",
+               "scale_block")
 # Everything that depends only on the operands' shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_shape lse_dtype")
 
@@ -121,28 +125,15 @@ def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
     return call
 
 
-def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None,
-             k_scale=None, v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None,
-             dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
-             mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
-             sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
-    """Returns attention()'s result and the recipe by which the C module can repeat the call (see quick.py), or None.
-    """
-    return _computed(False, **locals())
-
-
-def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale,
-              scale_block, accuracy, v_layout, out_dtype, dtype, dtype_kv, context, softcap, bias, relative_bias,
-              alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod, mask_mod, sinks, block_map,
-              pad_head_dim, dropout_p, seed, offset, deterministic):
-    """Implements _checked(). follows_q: a new o has the same order of axes in memory as q, if this function makes it.
-    """
-    given = locals()
-    del given["follows_q"]
-    if deterministic is not None:
-        is_deterministic(deterministic)  # refuses other values; only gradients use it
-    flag_or_none("pad_head_dim", pad_head_dim)
-    return_lse = flag("return_lse", return_lse)
+def _computed(follows_q, given):
+    """Returns attention()'s result for `given`, all of its arguments by name, and the recipe by which the C module can
+    repeat the call (see quick.py), or None. follows_q: a new o has the same order of axes in memory as q, if this
+    function makes it."""
+    q, k, v, out, context, dropout_p = (given[name] for name in ("q", "k", "v", "out", "context", "dropout_p"))
+    if given["deterministic"] is not None:
+        is_deterministic(given["deterministic"])  # refuses other values; only gradients use it
+    flag_or_none("pad_head_dim", given["pad_head_dim"])
+    return_lse = flag("return_lse", given["return_lse"])
     if type(dropout_p) is not float and dropout_p is not None:
         given["dropout_p"] = dropout_p = rate_of(dropout_p)
     graph = needs_op(q, k, v)
@@ -150,21 +141,17 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
         if context is not None and not isinstance(context, str):
             _refuse_op(context, q=q, k=k, v=v)
         return graph.attend(**given), None
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv,
-                    out_dtype=out_dtype, accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
-    scales = (q_scale, k_scale, v_scale)
-    if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
+    learned = {name: given[name] for name in LEARNED}
+    if out is None and records_gradients(q, k, v, *learned.values()):
         return torch_state.load_train().train({**given, "return_lse": return_lse}), None
-    refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
-                         (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
+    scales = tuple(given[name] for name in SCALES)
+    refuse_gradients((("q", q), ("k", k), ("v", v), ("out", out), *zip(SCALES, scales), *learned.items()))
     if is_between(q, k, v):
         return cut(attention(**widened_arguments(given)), v, out, return_lse), None
-    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes,
-                       mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents, prefix=prefix,
-                       chunk=chunk, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks, block_map=block_map,
-                       dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
+    scores = scores_of({**given, "seed": seed_for(q, dropout_p, given["seed"])} if dropout_p else given)
     if out is None and scores is not None and scores.learned():
         return torch_state.load_train().train({**given, "return_lse": return_lse}), None
+    keywords = {name: given[name] for name in OF_PROBLEM}
     o_strides = _strides_like(q, v) if follows_q and len(q.shape) == len(v.shape) == 4 else None
     call = _call_of(context, q, k, v, out, o_strides, choices_of(**keywords), keywords, scores)
     o = _empty(q, call.out_shape, call.out_strides, call.out_dtype) if out is None else out
@@ -174,14 +161,18 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream)
     result = (o, lse) if return_lse else o
-    if score_mod is not None or mask_mod is not None or block_map is not None or (dropout_p and
-                                                                                  not tensors.is_torch(seed)):
+    if scores is not None and not scores.may_be_repeated() or dropout_p and not tensors.is_torch(given["seed"]):
         return result, None  # a number as seed rarely repeats
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
 
-@in_graphs("attend")
-def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
+@public("attend")
+def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None,
+              k_scale=None, v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None,
+              dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
+              mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None,
+              mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
+              deterministic=None):
     """Returns softmax(scale * q k^T + mask) v, computed on the tensors' device.
 
     PyTorch's autograd gets first derivatives with respect to q, k, v, bias, relative_bias, alibi_slopes, sinks and the
@@ -255,29 +246,22 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     context: an attune.Context or its target. "cpu:4" takes 4 threads. By default a CPU call takes all cores that the
     process may use (torch.set_num_threads and OMP_NUM_THREADS have no effect).
     Before a CUDA graph's capture, call prepare(attention, ...) with the same arguments."""
-    if out is not None or choices:
-        try:
-            result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
-        except TypeError as error:
-            raise explained(error, choices) from None
-        if out is not None:
-            tell_written(out)
-        return result
-    return _attend(q, k, v, mask, window, scale, out, return_lse)
+    return _computed(False, locals())
 
 
-_attend = quick.behind(attention, _checked)
-
-
-_NAMES, _DEFAULTS, _REQUIRED, _ = quick.parameters_of(_checked)
-_FILLED = dict(zip(_NAMES[_REQUIRED:], _DEFAULTS))
+_checked, _attend, DEFAULTS = attention.__wrapped__, attention.quick, defaults_of(attention)
+# Keywords of the gradients' functions, with their defaults: these give the same values as in the forward call.
+OF_GRADIENTS = {
+    name: default
+    for name, default in DEFAULTS.items()
+    if name not in ("out", "return_lse", "dtype", "dtype_kv", "out_dtype", "v_layout", "scale_block", *SCALES)}
 
 
 def _of_adapter(follows_q, q, k, v, *rest, **choices):
     """Implements _checked() for [batch, num_heads, seqlen, head_dim] that kernels can read in place. Returns o [batch,
     seqlen_q, num_heads, head_dim_v] and the recipe."""
-    given = {**_FILLED, **dict(zip(_NAMES[_REQUIRED:], rest)), **choices}
-    return _computed(follows_q, *(x.transpose(1, 2) for x in (q, k, v)), **given)
+    rows = {name: x.transpose(1, 2) for name, x in zip("qkv", (q, k, v))}
+    return _computed(follows_q, {**rows, **DEFAULTS, **dict(zip(DEFAULTS, rest)), **choices})
 
 
 def _shown(result, change):

@@ -8,23 +8,23 @@ from collections import namedtuple
 from ..core import tensors
 from ..core.copies import readable, readable_operand
 from ..core.flags import flag, flag_or_none, is_deterministic
-from ..core.habits import explained
 from ..core.library import GradientOperands, Operands, Tensor, module
 from ..core.operands import extent_of, lse_extent, operand_address, share_memory
 from ..core.preparing import preparing
 from ..core.problem import check_beside, problem_text, word
 from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
                                 untraced)
+from ..score.features import UNREPEATED
 from ..score.scores import scores_of
 from . import quick
-from .attention import choices_of
+from .attention import OF_GRADIENTS, choices_of
 from .call import kept_call
 from .context import context_of, refuse_capture
 from .padding import check_written, is_between, refuse_overlap, widened, widened_arguments
+from .public import with_keywords
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
-FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
-            "chunk", "score_mod", "mask_mod", "sinks", "dropout_p", "seed", "offset")
+OF_PROBLEM = ("mask", "window", "scale", "is_causal")  # keywords of problem_text()
 _OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # fields of attune_gradient_operands
 _INPUTS = ("q", "k", "v", "o")  # fields of attune_operands; dout is among the gradients
 
@@ -177,9 +177,7 @@ def _outputs(out, asked, q, k, v):
 def _padded(given, dlse, asked, out, choices):
     """Computes the gradients in wider tensors, for head dims that kernels do not take (see padding.py)."""
     q, v = given["q"], given["v"]
-    wide = widened_arguments({
-        "out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name]
-                                                                        for name in "qkv"}})
+    wide = widened_arguments({"out": None, **choices, **{name: given[name] for name in "qkv"}})
     wide_o, wide_dout = (widened(name, check_like_o(name, given[name], q, v), q) for name in ("o", "dout"))
     choices = {name: wide[name] for name in choices}
     outputs = _outputs(out, asked, *(given[name] for name in "qkv"))
@@ -204,47 +202,51 @@ def check_like_o(name, tensor, q, v):
     return tensor
 
 
-def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None,
-                               scale=None, is_causal=False, accuracy="accurate", context=None, block_map=None,
-                               pad_head_dim=None, accumulate=False, deterministic=None, **features):
+def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False,
+                               **choices):
     """Implements attention_backward() for tensors with memory and without autograd history."""
     asked, accumulate = gradients_asked(gradients), flag("accumulate", accumulate)
     _check_accumulate(accumulate, out, q, k, v)
-    deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
-    word("accuracy", accuracy)
-    for name in features:
-        if name not in FEATURES:
-            raise TypeError(
-                f"attention_backward() has no keyword {name}; must be {', '.join(FEATURES)} or another of its "
-                f"arguments")
-    given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
+    given, choices = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse), checked_choices(choices)
+    check_operands(given)
+    if is_between(q, k, v):
+        return _padded(given, dlse, asked, out, choices)
+    return _run(given, dlse, asked, out, accumulate, choices)[0]
+
+
+def checked_choices(choices):
+    """Returns all keywords of OF_GRADIENTS with the given values, of which those that no problem holds are checked."""
+    for name in choices:
+        if name not in OF_GRADIENTS:
+            raise TypeError(f"gradients got an unexpected keyword argument {name!r}")
+    choices = {**OF_GRADIENTS, **choices}
+    word("accuracy", choices["accuracy"])
+    return {
+        **choices, "deterministic": is_deterministic(choices["deterministic"]), "pad_head_dim": flag_or_none(
+            "pad_head_dim", choices["pad_head_dim"])}
+
+
+def check_operands(given):
     for name, tensor in given.items():
         tensors.signature(name, tensor)
-        check_beside(name, tensor, q)
-    if is_between(q, k, v):
-        return _padded(
-            given, dlse, asked, out, {
-                **keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
-                "deterministic": deterministic, **features})
-    outputs, _ = _run(given, dlse, asked, out, accumulate, deterministic, keywords, context,
-                      scores_of(block_map=block_map, **features))
-    return outputs
+        check_beside(name, tensor, given["q"])
 
 
-def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores):
+def _run(given, dlse, asked, out, accumulate, choices):
     """Returns the gradients, and the parts of a recipe for such calls. Adds the gradients and readable copies to
-    `given`, the tensors by name."""
+    `given`, the tensors by name. choices: all keywords of OF_GRADIENTS."""
     dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
+    keywords, scores = {name: choices[name] for name in OF_PROBLEM}, scores_of(choices)
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
-    fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}{',deterministic=1' if deterministic else ''}"
+    fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}"
+    fields += ",deterministic=1" if choices["deterministic"] else ""
     key = ("backward", fields, *(None if tensor is None else tensors.signature(name, tensor)
                                  for name, tensor in given.items()), choices_of(**keywords),
            None if scores is None else scores.key)
-    context = context_of(context, tensors.check_device("q", q))
+    context = context_of(choices["context"], tensors.check_device("q", q))
     call = kept_call(context, key, lambda: make_call(context, given, fields, keywords, scores))
     operands, at = bind_call(call, given)
     if out is not None:
@@ -256,21 +258,17 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
     return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
 
 
-def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mask=None, window=None, scale=None,
-                       is_causal=False, accuracy="accurate", context=None, softcap=None, bias=None, relative_bias=None,
-                       alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None,
-                       sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
-    """Returns (gradients, recipe). The requested gradients are one tensor or a tuple, as the C module returns them. The
-    recipe (see quick.py) may be None."""
-    arguments = locals()
-    features = {name: arguments[name] for name in FEATURES if name in arguments}
-    given = {name: arguments[name] for name in ("dout", *_INPUTS, "lse")}
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
-    found, made = _run(given, dlse, gradients, None, False, deterministic, keywords, context, scores_of(**features))
+def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *rest, **choices):
+    """Returns (gradients, recipe) for keywords of _FAST. The requested gradients are one tensor or a tuple, as the C
+    module returns them. The recipe (see quick.py) may be None."""
+    choices = {**_FAST, **dict(zip(_FAST, rest)), **choices}
+    given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
+    arguments = {**given, "dlse": dlse, "gradients": gradients, **choices}
+    found, made = _run(given, dlse, gradients, None, False, choices)
     named = {name: gradient for (_, name), gradient in zip(_GRADIENTS, found) if gradient is not None}
     results = tuple(named.values())
     if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (
-            dropout_p and not tensors.is_torch(seed)):
+            choices["dropout_p"] and not tensors.is_torch(choices["seed"])):
         return results[0] if len(results) == 1 else results, None
     call, operands, scores, kept, stream = made
     recipe = lambda **shown: quick.recipe_of_gradients(call, operands, arguments, scores, kept, stream, named, **shown)
@@ -284,11 +282,17 @@ def _checked_heads_first(dout, q, k, v, o, *rest, **choices):
     return shown, None if recipe is None else lambda: recipe(heads_first=True)
 
 
+# Keywords of calls that the C module may know, with their defaults.
+_FAST = {name: default for name, default in OF_GRADIENTS.items() if name not in (*UNREPEATED, "pad_head_dim")}
+_FAST["deterministic"] = False
+
+
 def _quickly(checked):
     """Returns `checked` without its recipe, through the C module if there is one."""
     if module is None:
         return lambda *arguments, **choices: checked(*arguments, **choices)[0]
-    return quick.function(checked, "attention_backward", quick.parameters_of(_checked_gradients), contexts=False)
+    names = ("dout", "q", "k", "v", "o", "lse", "dlse", "gradients", *_FAST)
+    return quick.function(checked, "attention_backward", (names, (None, "qkv", *_FAST.values()), 6, 8), contexts=False)
 
 
 differentiate, differentiate_heads_first = _quickly(_checked_gradients), _quickly(_checked_heads_first)
@@ -310,7 +314,8 @@ def check_ranks(q, k, v):
 
 @in_graphs("differentiate")
 @untraced
-def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
+@with_keywords(OF_GRADIENTS)
+def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
     """Returns the gradients of attention() with respect to q, k and v, given the gradients of its o and lse.
 
     dout: the gradient of o, with o's shape. dlse: the gradient of lse; None is 0.
@@ -338,13 +343,10 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     PyTorch's autograd does all this for attention() of tensors that require gradients. Before a CUDA graph's capture,
     call prepare(attention_backward, ...).
     Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call."""
-    given = dict(dlse=dlse, gradients=gradients, out=out, **choices)
+    given = dict(dlse=dlse, gradients=gradients, out=out, accumulate=accumulate, **choices)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
         return graph.differentiate(dout, q, k, v, o, lse, **given)
     refuse_gradients(
         (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
-    try:
-        return attention_backward_checked(dout, q, k, v, o, lse, **given)
-    except TypeError as error:
-        raise explained(error, choices) from None
+    return attention_backward_checked(dout, q, k, v, o, lse, **given)

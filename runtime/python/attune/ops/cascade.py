@@ -28,12 +28,12 @@ def check_levels(q, levels):
     return levels
 
 
-def calls_of(q, levels, is_causal, scale, softcap, sinks, out, context):
+def calls_of(q, levels, out, *, is_causal=False, sinks=None, **choices):
     """Yields the arguments of attention_kvcache() for each level. Only the last level has masks and sinks, and writes
     into `out`."""
     for number, level in enumerate(levels):
         level, last = dict(level), number == len(levels) - 1
-        given = dict(scale=scale, softcap=softcap, context=context, return_lse=True)
+        given = dict(choices, return_lse=True)
         if last:
             given.update(is_causal=is_causal, sinks=sinks, out=out)
         yield (q, level.pop("k_cache"), level.pop("v_cache"), level.pop("kv_lengths", None)), {**level, **given}
@@ -77,7 +77,9 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     tensors.signature("q", q)  # refuses other types
     levels = check_levels(q, levels)
     state = None
-    calls = list(calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context))
+    calls = list(
+        calls_of(q, levels, out if len(levels) == 1 else None, is_causal=is_causal, sinks=sinks, scale=scale,
+                 softcap=softcap, context=context))
     for number, (given, keywords) in enumerate(calls):
         found = attention_kvcache(*given, **keywords)
         if state is None:

@@ -7,12 +7,13 @@ from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES, explained
+from ..core.habits import OF_CACHES
 from ..core.library import CacheOperands, Operands, Tensor
 from ..core.operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ..core.preparing import preparing
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
-from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
+from ..core.torch_state import needs_op, ordinal_of, refuse_gradients, stream_address
+from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
 from . import quick
 from .attention import choices_of
@@ -20,6 +21,7 @@ from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
 from .call import kept_call
 from .context import context_of, refuse_capture
+from .public import public
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -304,6 +306,8 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
 
 def _v_is_in_k(k_cache, v_cache):
     """True if v is the first columns of k, in the same memory. Kernels of latent attention then read it once."""
+    if not len(k_cache.shape) == len(v_cache.shape) == 4:
+        return False
     if not v_cache.shape[3] < k_cache.shape[3] or tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]):
         return False
     if tensors.address("v_cache", v_cache) != tensors.address("k_cache", k_cache):
@@ -311,47 +315,35 @@ def _v_is_in_k(k_cache, v_cache):
     return tuple(tensors.element_strides("v_cache", v_cache)) == tuple(tensors.element_strides("k_cache", k_cache))
 
 
-def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask,
-              is_causal, window, scale, out, context, dtype_kv, batch_invariant, scales, features):
-    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv,
-                          out)
-    scores = scores_of(**features)
-    refuse_beside_wide(scales, given["k_cache"])
-    keywords = dict(
-        mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=flag(
-            "batch_invariant", batch_invariant), kv_factors=are_by_key(scales, kv_begins is not None),
-        v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and
-        _v_is_in_k(given["k_cache"], given["v_cache"]))
-    call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
-    return call, given, lists, scores
-
-
-def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
-             kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False,
-             out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None, mask_mod=None, sinks=None,
-             k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
-    """Returns attention_kvcache()'s result and the recipe by which the C module can repeat the call (see quick.py), or
-    None."""
-    arguments = locals()
-    return_lse = flag("return_lse", return_lse)
+def _computed(arguments):
+    """Returns attention_kvcache()'s result for all of its arguments by name, and the recipe by which the C module can
+    repeat the call (see quick.py), or None."""
+    q, k_cache, v_cache, out, q_begins, seqlen_q, seqlen_kv, kv_begins = (
+        arguments[name]
+        for name in ("q", "k_cache", "v_cache", "out", "q_begins", "seqlen_q", "seqlen_kv", "kv_begins"))
+    return_lse = flag("return_lse", arguments["return_lse"])
     graph = needs_op(q, k_cache, v_cache, autocast=False, named=("q", "k_cache", "v_cache"))
     if graph is not None:
         return graph.attend_cache(**arguments), None
-    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale),
-                      ("v_scale", v_scale), *features.items()))
+    refuse_gradients((name, arguments[name])
+                     for name in ("q", "k_cache", "v_cache", "out", "k_scale", "v_scale", *OVER_CACHES))
     if is_between(q, k_cache, v_cache):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
-    factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
-    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q,
-                                           kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context, dtype_kv,
-                                           batch_invariant, factors_of_cache, features)
+    given, lists = _taken(q, k_cache, v_cache, *(arguments[name] for name in ("kv_lengths", "page_table", "slots")),
+                          q_begins, seqlen_q, kv_begins, seqlen_kv, out)
+    scores = scores_of(arguments)
+    factors = {name: arguments[name] for name in ("k_scale", "v_scale")}
+    refuse_beside_wide(factors, given["k_cache"])
+    keywords = {name: arguments[name] for name in ("mask", "window", "scale", "is_causal", "dtype_kv")}
+    keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]),
+                    kv_factors=are_by_key(factors, kv_begins is not None),
+                    v_in_k=_v_is_in_k(given["k_cache"], given["v_cache"]))
+    call = _call_of(arguments["context"], given, lists, seqlen_q, seqlen_kv, keywords, scores)
     if call.plan.ordinal < 0 and not preparing():
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
-    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins
-                          is not None)
+    scales = bind_factors(call, operands, given["q"], factors, given, {"out": operands.o.data}, kv_begins is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = stream_address(None, call.plan.ordinal)
     if tensors.size_of(q.shape):  # there may be no packed rows
@@ -361,7 +353,7 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
         result, shown = result[0][:q.shape[0]], None if shown is None else shown[:, :q.shape[0]]
     result = (result if out is None else out, shown) if return_lse else result if out is None else out
     kept = (kept, cache, scales)
-    if score_mod is not None or mask_mod is not None or not _may_be_repeated(call.plan, arguments):
+    if scores is not None and not scores.may_be_repeated() or not _may_be_repeated(call.plan, arguments):
         return result, None
     return result, lambda: quick.recipe_of_caches(call, operands, arguments, scores, kept, stream)
 
@@ -376,8 +368,12 @@ def _may_be_repeated(plan, arguments):
     return not plan.problem.kv_factors and (plan.ordinal >= 0 or all(arguments[name] is None for name in _LISTS))
 
 
-@in_graphs("attend_cache")
-def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choices):
+@public("attend_cache", OF_CACHES)
+def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None,
+                      seqlen_q=None, kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None,
+                      scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
+                      score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
+                      batch_invariant=False):
     """Returns attention over keys and values in a cache: for decoding, speculative tokens and short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request. With q_begins (int32 [batch + 1]):
@@ -422,13 +418,4 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. Has no gradients. Raises ValueError or TypeError if arguments
     do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare(attention_kvcache, ...)."""
-    try:
-        result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
-    except TypeError as error:
-        raise explained(error, choices, OF_CACHES) from None
-    if out is not None:
-        tell_written(out)
-    return result
-
-
-_attend = quick.behind(attention_kvcache, _checked)
+    return _computed(locals())

@@ -47,20 +47,16 @@ def _alias(name, function):
     @functools.wraps(function)
     def alias(*arguments, **keywords):
         _tell(f"{name}(...)", function)
-        return prepare(function, *arguments, **keywords)
+        plans = prepare(function, *arguments, **keywords)
+        return [plans] if function is cascade and not isinstance(plans, list) else plans
 
     alias.__name__ = alias.__qualname__ = name
     alias.__doc__ = f"Does the same as attune.prepare(attune.{function.__name__}, ...). Deprecated."
     return alias
 
 
-prepare_append_kv, prepare_kvcache = _alias("prepare_append_kv", append_kv), _alias("prepare_kvcache", attention_kvcache)
+prepare_append_kv = _alias("prepare_append_kv", append_kv)
+prepare_kvcache = _alias("prepare_kvcache", attention_kvcache)
 prepare_merge, prepare_quantise = _alias("prepare_merge", merge), _alias("prepare_quantise", quantise)
 prepare_quantize = prepare_quantise
-_prepare_cascade = _alias("prepare_cascade", cascade)
-
-
-@functools.wraps(_prepare_cascade)
-def prepare_cascade(*arguments, **keywords):
-    plans = _prepare_cascade(*arguments, **keywords)
-    return plans if isinstance(plans, list) else [plans]
+prepare_cascade = _alias("prepare_cascade", cascade)

@@ -11,6 +11,7 @@ from ..core import tensors
 from ..core.library import (AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale,
                             ScoreOperands, Tensor, module)
 from ..core.torch_state import capturing, forward_derivatives, untraced
+from ..score.features import TENSORS
 
 context_type = None  # the class Context; set by context.py
 CALLS_KEPT = 512  # for calls without a Context argument
@@ -18,7 +19,6 @@ _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)  # TypeKind in tensors.h
 _ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE, _WITH_PRIOR, _NOT_WITH_PRIOR = 1, 2, 4, 8, 16, 32  # flags of entry.h
 _TENSOR_BYTES, _CAPTURE_BYTES = ctypes.sizeof(Tensor), ctypes.sizeof(Capture)
 _RUN_OPERANDS = ("q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale")
-_FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks")
 
 
 def _probe(of):
@@ -136,15 +136,6 @@ def without_recipe(checked):
     return untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
 
 
-def behind(public, checked):
-    """Returns the function that a public one calls; its arguments are those of checked(). It is the fast path if there
-    is a C module."""
-    checked.__qualname__ = public.__name__  # shown in errors about arguments
-    public.__wrapped__ = checked  # its parameters are shown
-    public._torchdynamo_disable = True  # tracing of callers stops here
-    return without_recipe(checked) if module is None else function(checked, public.__name__)
-
-
 def plan_method(entry, checked):
     """Returns the same as function(), for a method. entry: the Python method that it replaces."""
     names, defaults, required, positional = parameters_of(checked, skip=1)
@@ -202,9 +193,9 @@ def _capture_places(indices, scores, first):
     captures."""
     places = {}
     names = [name for name, _, _ in scores.captures]
-    for feature in _FEATURES:
-        captures = [i for i, name in enumerate(names) if name == feature or name in (f"{feature}_q", f"{feature}_kv")]
-        for capture, index in zip(captures, indices.get(feature, []) * len(captures)):
+    for feature in TENSORS:
+        captures = [i for i, name in enumerate(names) if name in feature.captures]
+        for capture, index in zip(captures, indices.get(feature.keyword, []) * len(captures)):
             places.setdefault(index, []).append(first + capture * _CAPTURE_BYTES + Capture.data.offset)
     return [(index, tuple(at), 0, 0) for index, at in places.items()]
 

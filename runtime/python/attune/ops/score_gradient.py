@@ -5,21 +5,18 @@ from functools import partial
 
 from ..core import tensors
 from ..core.copies import readable_operand
-from ..core.flags import flag_or_none, is_deterministic
-from ..core.problem import check_beside, word
 from ..core.torch_state import in_graphs, needs_op, refuse_gradients, stream_address, untraced
 from ..score.capture_gradient import CaptureGradient, find_capture, names_of
+from ..score.features import LEARNED, extents_of
 from ..score.scores import scores_of
-from .attention import choices_of
-from .backward import FEATURES, bind_call, check_like_o, check_ranks, make_call, readable_lse
+from .attention import OF_GRADIENTS, choices_of
+from .backward import (OF_PROBLEM, bind_call, check_like_o, check_operands, check_ranks, checked_choices, make_call,
+                       readable_lse)
 from .call import kept_call
 from .context import context_of
 from .padding import is_between, widened, widened_arguments
+from .public import with_keywords
 
-# By keyword: (the problem's word, the letters of `repeats` for its axes).
-LEARNED = {
-    "bias": ("bias", "bhqk"), "relative_bias": ("relative_bias", "h"), "alibi_slopes": ("alibi", "bh"),
-    "sinks": ("sinks", "")}
 _OF_LOAD, _OF_DIAGONALS = 5, 6  # values of attune_score_gradient
 _REPEATS = {"b": 1, "h": 2, "q": 4}  # values of attune_repeats
 _FLOATS = 4  # floats in 16 bytes: lines of a gradient begin at multiples of these
@@ -30,31 +27,27 @@ def _whole(shape, rank):
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def _axes(name, tensor, q, k):
+def _axes(feature, tensor, q, k):
     """Returns the extents of the tensor's axes, and those of the call."""
-    batch, rows, heads, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[1]
-    wanted = {
-        "bias": (batch, heads, rows, keys), "relative_bias": (heads, max(rows + keys - 1, 0)),
-        "alibi_slopes": (batch, heads), "sinks": (heads, )}[name]
+    extents = extents_of(q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    wanted = tuple(extents[axis] for axis in feature.axes[0])
     if len(tensor.shape) > len(wanted):
-        raise ValueError(f"{name} has {len(tensor.shape)} dimensions; must be at most {len(wanted)}")
+        raise ValueError(f"{feature.keyword} has {len(tensor.shape)} dimensions; must be at most {len(wanted)}")
     return _whole(tensor.shape, len(wanted)), wanted
 
 
-def _memory(name, extents, wanted, q):
+def _memory(feature, extents, wanted, q):
     """Returns new memory for the gradient in the library's form, [batch, rows, heads, columns], and a view of it with
-    the tensor's axes."""
-    columns = extents[-1] if name == "bias" else wanted[-1] if name != "alibi_slopes" else extents[-1]
+    the tensor's axes, of which the last has the columns."""
+    axes = feature.axes[0]
+    columns = extents[-1] if len(feature.repeats) == len(axes) else wanted[-1]  # all axes may be repeated
     padded = -(-columns // _FLOATS) * _FLOATS
-    made = tensors.empty(q, (*(extents[:-1]), padded), tensors.native_dtype(q, "fp32"))
+    made = tensors.empty(q, (*extents[:-1], padded), tensors.native_dtype(q, "fp32"))
     line = made[..., :columns]
-    if name == "bias":
+    if "seqlen_q" in axes:  # which the library has before heads
         return (line.permute(0, 2, 1, 3) if tensors.is_torch(line) else line.transpose(0, 2, 1, 3)), line
-    if name == "relative_bias":
-        return line[None, None], line
-    if name == "alibi_slopes":
-        return line[:, None, None], line
-    return line[None, None, None], line
+    places = [name in axes[:-1] for name in ("batch", "seqlen_q", "num_heads_q")]
+    return line[tuple(slice(None) if place else None for place in places)], line
 
 
 def _summed(line, extents, shape):
@@ -67,52 +60,36 @@ def _summed(line, extents, shape):
 
 def _padded(name, given, dlse, choices):
     q, v = given["q"], given["v"]
-    wide = widened_arguments({
-        "out": None, "pad_head_dim": None, "scale": None, **choices, **{x: given[x]
-                                                                        for x in "qkv"}})
+    wide = widened_arguments({"out": None, **choices, **{x: given[x] for x in "qkv"}})
     wide_o, wide_dout = (widened(x, check_like_o(x, given[x], q, v), q) for x in ("o", "dout"))
     return score_gradient_checked(name, wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse,
                                   **{name: wide[name] for name in choices})
 
 
-def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None,
-                           is_causal=False, accuracy="accurate", context=None, block_map=None, pad_head_dim=None,
-                           deterministic=None, **features):
+def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, **choices):
     """Implements score_gradient() for tensors with memory and without autograd history."""
-    capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
+    given, score_mod = choices.get(name), choices.get("score_mod")
+    capture = None if given is not None else find_capture(name, score_mod)
     if name not in LEARNED and capture is None:
-        raise ValueError(
-            f"of is {name!r}; must be one of {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
-    deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
-    word("accuracy", accuracy)
-    for keyword in features:
-        if keyword not in FEATURES:
-            raise TypeError(
-                f"score_gradient() has no keyword {keyword}; must be {', '.join(FEATURES)} or another of its arguments")
-    if capture is None and features.get(name) is None:
+        raise ValueError(f"of is {name!r}; must be one of {', '.join((*LEARNED, *names_of(score_mod)))}")
+    if capture is None and given is None:
         raise ValueError(f"of is {name!r}, and {name} is not given; must name a tensor that attention() was given")
-    given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
-    for each, x in given.items():
-        tensors.signature(each, x)
-        check_beside(each, x, q)
+    operands, choices = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse), checked_choices(choices)
+    check_operands(operands)
     if is_between(q, k, v):
-        return _padded(
-            name, given, dlse, {
-                **keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
-                "deterministic": deterministic, **features})
+        return _padded(name, operands, dlse, choices)
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     check_ranks(q, k, v)
-    scores = scores_of(block_map=block_map, **features)
-    given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
-    run = partial(_run, context_of(context, tensors.check_device("q", q)), given, keywords, scores, deterministic)
-    return _of_capture(*capture, q, k, run) if capture is not None else _of_tensor(name, features[name], q, k, run)
+    operands.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
+    context = context_of(choices["context"], tensors.check_device("q", q))
+    run = partial(_run, context, operands, choices, scores_of(choices))
+    return _of_capture(*capture, q, k, run) if capture is not None else _of_tensor(LEARNED[name], given, q, k, run)
 
 
-def _run(context, given, keywords, scores, deterministic, asked, output, fields=()):
+def _run(context, given, choices, scores, asked, output, fields=()):
     """Writes the gradient that the problem's fields name. asked: fields as a text. fields: as in make_call()."""
-    given = {**given, "dscores": output}
-    asked += ",deterministic=1" if deterministic else ""
+    given, keywords = {**given, "dscores": output}, {name: choices[name] for name in OF_PROBLEM}
+    asked += ",deterministic=1" if choices["deterministic"] else ""
     key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x)
                                               for each, x in given.items()), choices_of(**keywords), scores.key)
     call = kept_call(context, key, lambda: make_call(context, given, asked, keywords, scores, fields))
@@ -122,18 +99,18 @@ def _run(context, given, keywords, scores, deterministic, asked, output, fields=
     del kept
 
 
-def _of_tensor(name, tensor, q, k, run):
-    extents, wanted = _axes(name, tensor, q, k)
-    if name != "sinks" and 0 in (*q.shape[:3], k.shape[1]):  # there are no scores
+def _of_tensor(feature, tensor, q, k, run):
+    extents, wanted = _axes(feature, tensor, q, k)
+    if feature.keyword != "sinks" and 0 in (*q.shape[:3], k.shape[1]):  # there are no scores
         nothing = tensors.empty(q, tuple(tensor.shape), tensor.dtype)
         tensors.fill(nothing, 0)
         return nothing
     letters = "".join(
-        letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
-    output, line = _memory(name, extents, wanted, q)
+        letter for letter, found, extent in zip(feature.repeats, extents, wanted) if found == 1 and extent != 1)
+    output, line = _memory(feature, extents, wanted, q)
     if 0 in output.shape:
         return tensors.empty(q, tuple(tensor.shape), tensor.dtype)
-    run(f"score_gradient={LEARNED[name][0]}" + (f",repeats={letters}" if letters else ""), output)
+    run(f"score_gradient={feature.field}" + (f",repeats={letters}" if letters else ""), output)
     return _in_dtype(_summed(line, extents, tuple(tensor.shape)), tensor)
 
 
@@ -148,7 +125,7 @@ def _of_capture(bound, name, q, k, run):
         batch, heads, rows = (1 if letter in letters else extent for letter, extent in whole.items())
         layout, shape = ("relative_bias", (heads, extents.seqlen_q + extents.seqlen_kv -
                                            1)) if of_diagonals else ("bias", (batch, heads, rows, extents.seqlen_kv))
-        output, line = _memory(layout, shape, shape, q)
+        output, line = _memory(LEARNED[layout], shape, shape, q)
         repeats = sum(_REPEATS[letter] for letter in letters)
         run("gradients=qkv", output,
             (("score_gradient", _OF_DIAGONALS if of_diagonals else _OF_LOAD), ("load", load), ("repeats", repeats)))
@@ -163,6 +140,7 @@ def _in_dtype(found, tensor):
 
 @in_graphs("differentiate_scores")
 @untraced
+@with_keywords(OF_GRADIENTS)
 def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     """Returns the gradient of a score tensor of attention(), given the gradients of its o and lse.
 
@@ -177,10 +155,9 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
     PyTorch's autograd does this for attention() of such tensors that require gradients. Raises ValueError or TypeError
     if arguments do not fit, and attune.Error if the library refuses the call."""
-    given = dict(dlse=dlse, **choices)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
-        return graph.differentiate_scores(of, dout, q, k, v, o, lse, **given)
+        return graph.differentiate_scores(of, dout, q, k, v, o, lse, dlse=dlse, **choices)
     refuse_gradients(
         (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
-    return score_gradient_checked(of, dout, q, k, v, o, lse, **given)
+    return score_gradient_checked(of, dout, q, k, v, o, lse, dlse=dlse, **choices)

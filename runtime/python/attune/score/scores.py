@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Score features of attention(): changes of scores other than scale, mask and window. Each keyword becomes a field of
-the problem's text. A tensor also becomes a capture of the call. Used by ops/attention.py."""
+the problem's text. A tensor also becomes a capture of the call. The table is in features.py. Used by ops/."""
 import ctypes
-from collections import namedtuple
 
 from ..core import tensors
 from ..core.library import Capture, Scalar, ScoreOperands, library
@@ -10,32 +9,14 @@ from ..core.problem import real, whole
 from ..core.torch_state import records_gradients, refuse_gradients
 from .block_maps import use_of
 from .dropout import Seeds, rate_of
+from .features import FEATURES, MASKS, TENSORS, extents_of, parts_of
 from .programs import KINDS, bind, declared_in, refuse_stop
 
-# axes: the axes of each capture, by the problem's extents. Leading axes may be missing, and any may be 1: both
-# broadcast.
-# dtypes: the dtypes that a feature takes, with the field's value for each.
-Feature = namedtuple("Feature", "keyword captures axes dtypes")
-_FLOATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
-_EACH = ("batch", "num_heads_q", "seqlen_q", "seqlen_kv")
-TENSORS = (
-    Feature("bias", ("bias", ), (_EACH, ), _FLOATS),
-    Feature("relative_bias", ("relative_bias", ), (("num_heads_q", "distances"), ), _FLOATS),
-    Feature("alibi_slopes", ("alibi_slopes", ), (("batch", "num_heads_q"), ), {"fp32": "1"}),
-    Feature("mask_tensor", ("mask_tensor", ), (_EACH, ), {"bool": "1"}),
-    Feature("key_lengths", ("key_lengths", ), (("batch", ), ), {"int32": "1"}),
-    Feature("documents", ("documents_q", "documents_kv"), (("batch", "seqlen_q"), ("batch", "seqlen_kv")),
-            {"int32": "1"}),
-    Feature("sinks", ("sinks", ), (("num_heads_q", ), ), _FLOATS),
-    Feature("prefix", ("prefix", ), (("batch", ), ), {"int32": "1"}),
-)
-_FIELDS = {"alibi_slopes": "alibi"}  # features whose field has another name
 _BACKWARD, _OF_V = 4, 4  # values of attune_op and attune_gradient
 
 
-def problem_extents(p):
-    return {"batch": p.batch, "num_heads_q": p.num_heads_q, "seqlen_q": p.seqlen_q, "seqlen_kv": p.seqlen_kv,
-            "distances": max(p.seqlen_q + p.seqlen_kv - 1, 0)}
+def _extents(problem):
+    return extents_of(problem.batch, problem.num_heads_q, problem.seqlen_q, problem.seqlen_kv)
 
 
 class Scores:
@@ -63,6 +44,10 @@ class Scores:
         give_map(operands, self.block_map, plan)
         return given, kept, None if self.seeds is None else self.seeds.give(operands, plan)
 
+    def may_be_repeated(self):
+        """True if the C module's key covers the features."""
+        return not self.mods and self.block_map is None
+
     def learned(self):
         """Returns the tensors of programs that autograd records."""
         return [given for mod in self.mods for given in mod.captures.values() if records_gradients(given[1])]
@@ -75,7 +60,7 @@ class Scores:
         if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped
                                                                                        for mod in self.mods):
             refuse_stop("the score", "q and k")
-        extents = problem_extents(plan.problem)
+        extents = _extents(p)
         captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
         for capture, (name, tensor, axes) in zip(captures, self.captures):
             _fill(capture, name, name, tensor, plan)
@@ -133,7 +118,7 @@ def _wanted(problem):
     """Returns (captures, scalars) of a plan's runs by name: dtype and axes of each tensor, or its rank in programs."""
     captures, scalars = {}, {}
     for feature in TENSORS:
-        value = getattr(problem, _FIELDS.get(feature.keyword, feature.keyword))
+        value = getattr(problem, feature.field)
         if value:
             dtype = list(feature.dtypes)[value - 1]  # attune_score_tensor's value; flags have one dtype
             captures.update({name: (dtype, axes) for name, axes in zip(feature.captures, feature.axes)})
@@ -166,7 +151,7 @@ def named_operands(plan, captures, scalars, q_position0, kv_position0):
     captures, scalars = captures or {}, scalars or {}
     refuse_gradients(captures.items())
     p = plan.problem
-    extents = problem_extents(p)
+    extents = _extents(p)
     wanted, _ = _wanted(p)
     structs = (Capture * len(captures))()
     for struct, (name, tensor) in zip(structs, captures.items()):
@@ -212,39 +197,26 @@ def _mods(features, given):
     return mods
 
 
-_MASKS = ("mask_mod", "mask_tensor", "key_lengths", "documents", "prefix")
-
-
-def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None, offset=None, **given):
-    """Returns the features, dropout among them, as Scores; None if no feature is given."""
+def scores_of(given):
+    """Returns the features among a call's keywords, dropout among them, as Scores; None if there is none."""
     text, captures, seeds = "", [], None
-    if dropout_p:
-        text, seeds = f",dropout={rate_of(dropout_p)!r}", Seeds(seed, offset)
-    if softcap is not None:
-        number = real("softcap", softcap)
-        if not 0 < ctypes.c_float(number).value < float("inf"):
-            raise ValueError(f"softcap is {number}; must be above 0 and finite in fp32, or None")
-        text += f",softcap={number!r}"
-    if chunk is not None:
-        if whole("chunk", chunk) < 1:
-            raise ValueError(f"chunk is {chunk}; must be at least 1, or None")
-        text += f",chunk={whole('chunk', chunk)}"
-    for feature in TENSORS:
+    if given.get("dropout_p"):
+        text, seeds = f",dropout={rate_of(given['dropout_p'])!r}", Seeds(given.get("seed"), given.get("offset"))
+    for feature in FEATURES:
         value = given.get(feature.keyword)
         if value is None:
             continue
-        parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
-        if len(parts) != len(feature.captures) or (parts is value and len(parts) == 1):
-            raise ValueError(
-                f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a PyTorch tensor or a NumPy "
-                f"array"
-                + (", or a pair of them (of rows, of keys)" if len(feature.captures) == 2 else ""))
-        fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
-        text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
-        captures += list(zip(feature.captures, parts, feature.axes))
-    mods = () if given.get("score_mod") is None and given.get("mask_mod") is None else _mods(captures, given)
-    has_masks = chunk is not None or any(given.get(name) is not None for name in _MASKS)
-    map_use = 0 if block_map is None else use_of(block_map, has_masks)
+        if feature.read:
+            text += f",{feature.field}={feature.read(value)!r}"
+        elif feature.captures:
+            parts = parts_of(feature, value)
+            fields = [
+                _tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
+            text += f",{feature.field}={fields[0]}"
+            captures += list(zip(feature.captures, parts, feature.axes))
+    mods = () if all(given.get(kind) is None for kind in KINDS) else _mods(captures, given)
+    block_map = given.get("block_map")
+    map_use = 0 if block_map is None else use_of(block_map, any(given.get(name) is not None for name in MASKS))
     return Scores(text, captures, mods, block_map, map_use, seeds) if text or mods or map_use else None
 
 

@@ -7,15 +7,11 @@ from ..core.library import Error
 from ..core.problem import problem_text
 from ..core.tensors import check_device
 from ..score.scores import scores_of
-from ..ops.attention import attention
+from ..ops.attention import DEFAULTS, OF_PROBLEM, attention
 from ..ops.context import context_of
 from ..ops.prepare import prepare
+from ..ops.public import with_keywords
 
-# Keywords of attention() that no problem has, and those of score features, which scores_of() takes.
-_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset",
-                "deterministic")
-_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
-             "chunk", "score_mod", "mask_mod", "sinks", "block_map", "dropout_p")
 _POSITIONAL = ("mask", "window", "scale", "out", "return_lse")
 TUNED = ("pinned", "exact", "bucket", "nearest")
 
@@ -70,35 +66,26 @@ class Why:
         return [f"{'advice':10} attune.tune({', '.join(words)}) measures the kernels for this very shape"]
 
 
-def why(q, k, v, *arguments, **keywords):
+@with_keywords({name: default for name, default in DEFAULTS.items() if name not in _POSITIONAL})
+def why(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **keywords):
     """Returns a Why: which kernel attention() runs for these arguments, which rung of the ladder chose its config, and
     why other kernels were not chosen. str() of it is the answer as text.
 
     Arguments are those of attention(). Runs nothing, but compiles and loads the kernel if no store has it. If there is
     no kernel (policy strict, no_jit, or no template serves) the Why says so. Arguments that do not fit raise as in
     attention()."""
-    if len(arguments) > len(_POSITIONAL):
-        raise TypeError(
-            f"why() was given {len(arguments) + 3} arguments by position; must be q, k, v, {', '.join(_POSITIONAL)}")
-    for name, value in zip(_POSITIONAL, arguments):
-        if name in keywords:
-            raise TypeError(f"why() was given {name} twice")
-        keywords[name] = value
+    keywords = dict(DEFAULTS, mask=mask, window=window, scale=scale, out=out, return_lse=return_lse, **keywords)
     plan, error = None, None
     try:
         plan = prepare(attention, q, k, v, **keywords)
     except Error as failed:
         error = str(failed)
-    context = context_of(keywords.get("context"), check_device("q", q))
-    scores = scores_of(seed=0, **{name: keywords.get(name) for name in _FEATURES})
-    problem = plan._text if plan is not None else _text(q, k, v, keywords, scores)
+    context = context_of(keywords["context"], check_device("q", q))
+    scores = scores_of({**keywords, "seed": 0})
+    problem = plan._text if plan is not None else problem_text(q, k, v, **{
+        name: keywords[name] for name in OF_PROBLEM}) + ("" if scores is None else scores.text)
     programs = () if scores is None else scores.programs()
     return Why(problem, plan, error, _reasons(context, problem, programs), programs, context)
-
-
-def _text(q, k, v, keywords, features):
-    own = {name: value for name, value in keywords.items() if name not in (*_OF_THE_CALL, *_FEATURES)}
-    return problem_text(q, k, v, **own) + ("" if features is None else features.text)
 
 
 def _reasons(context, problem, programs):

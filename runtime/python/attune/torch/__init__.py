@@ -22,6 +22,7 @@ import torch
 from ..core.copies import aligned
 from ..core.torch_state import autocast_dtype, refuse_gradients
 from ..score.block_maps import GRANULE_KEYS, GRANULE_ROWS, BlockMap
+from ..score.features import MASKS, TENSORS
 from .. import block_map as _maps
 from ..ops import (attention as _attention, backward as _backward, merge as _merge, quantise as _quantise,
                    score_gradient as _score_gradient)
@@ -32,10 +33,14 @@ from .spec import captures_of, mods_of, parse_spec, spec
 
 __all__ = ["activate", "active", "calls", "captures_of", "restore", "spec"]
 
-_MASKS = ("Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, "
-          "Tensor? prefix=None")
-_FEATURES = (f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, "
-             "Tensor? sinks=None, Tensor? block_map=None")
+
+
+def _schema_of(features):
+    return ", ".join(f"Tensor? {name}=None" for one in features for name in one.captures)
+
+
+_MASKS = _schema_of([feature for feature in TENSORS if feature.is_mask])
+_FEATURES = f"{_schema_of(TENSORS)}, Tensor? block_map=None"
 _SCALES = "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None"
 _PROGRAMS = "Tensor[]? captures=None, float[]? scalars=None"
 _SEEDS = "SymInt? seed=None, SymInt? offset=None, Tensor? seed_tensor=None, Tensor? offset_tensor=None"
@@ -67,17 +72,18 @@ _attend = _attention._attend  # attention() without the part for torch.compile
 def _keywords(spec, q, k, captures, scalars, block_map, **given):
     """Returns attention()'s keywords for what an op was given besides q, k and v."""
     parsed = parse_spec(spec)
-    documents = given.pop("documents_q", None), given.pop("documents_kv", None)
-    if (documents[0] is None) != (documents[1] is None):
-        raise ValueError("one of documents_q and documents_kv is given; give both or neither")
+    for feature in TENSORS:
+        if len(feature.captures) > 1:
+            parts = tuple(given.pop(name, None) for name in feature.captures)
+            if any(part is None for part in parts) and any(part is not None for part in parts):
+                raise ValueError(f"one of {' and '.join(feature.captures)} is given; give both or neither")
+            given[feature.keyword] = None if parts[0] is None else parts
     if (block_map is None) != (parsed.hides is None):
         raise ValueError("one of block_map and the spec's block_map= is given; give both or neither")
     if parsed.keywords.get("dropout_p") or any(name in given
                                                for name in ("seed", "offset", "seed_tensor", "offset_tensor")):
         given.update(_seeds(given))
     keywords = {**parsed.keywords, **{name: tensor for name, tensor in given.items() if tensor is not None}}
-    if documents[0] is not None:
-        keywords["documents"] = documents
     if block_map is not None:
         keywords["block_map"] = BlockMap(block_map, q.shape[1], k.shape[1], hides=parsed.hides)
     if parsed.programs or captures or scalars:
@@ -228,8 +234,7 @@ def _quantise_fake(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout=
 
 def _map_keywords(spec, q, k, captures, scalars, given):
     keywords = _keywords(spec, q, k, captures, scalars, None, **given)
-    other = set(keywords) - {
-        "mask", "chunk", "context", "mask_mod", "mask_tensor", "key_lengths", "documents", "prefix"}
+    other = set(keywords) - {"mask", "context", *MASKS}
     if other:
         raise ValueError(
             f"spec has {', '.join(sorted(other))}; a block map's spec takes only mask, chunk and mask_mod")

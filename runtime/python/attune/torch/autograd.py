@@ -8,7 +8,7 @@ slopes, sinks or tensor of a score_mod that requires gradients."""
 import torch
 
 from ..core.torch_state import refuse_gradients
-from ..ops.score_gradient import LEARNED
+from ..score.features import LEARNED
 from .spec import parse_spec
 
 _native = torch._C

@@ -5,6 +5,7 @@ writes into them. __init__.py defines them with the other ops.
 The functions that the ops call check the values of lists on a CPU. While torch.compile traces, there are no values to
 check."""
 from ..core.torch_state import refuse_gradients
+from ..score.features import TENSORS
 from ..ops.append import append_kv
 from ..ops.kvcache import attention_kvcache
 from ..ops.latent import attend_latent
@@ -13,9 +14,10 @@ from .spec import mods_of, parse_spec
 _LISTS = ("Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None, Tensor? q_begins=None, "
           "SymInt? seqlen_q=None")
 _SCALES = "Tensor? k_scale=None, Tensor? v_scale=None"
+_FEATURES = ", ".join(f"Tensor? {name}=None" for one in TENSORS if one.over_caches for name in one.captures)
 _CHOICES = (
     f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, "
-    "Tensor? alibi_slopes=None, Tensor? sinks=None, Tensor[]? captures=None, float[]? scalars=None")
+    f"{_FEATURES}, Tensor[]? captures=None, float[]? scalars=None")
 SCHEMAS = {
     "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) "
     "-> (Tensor o, Tensor lse)",

@@ -17,22 +17,26 @@ from ..core.torch_state import marked_constant, settled as settled_here
 from ..score.block_maps import use_of
 from ..score.dropout import drawn_seed, rate_of, signed
 from ..score.programs import BoundMod, Mod, bind, refuse_stop
-from ..score.scores import TENSORS, scores_of
+from ..score.features import MASKS, NUMBERS, OVER_CACHES, TENSORS
+from ..score.scores import scores_of
 from ..ops.append import kind_of_factors
+from ..ops.attention import DEFAULTS
 from ..ops.backward import gradients_asked
 from ..ops.cascade import calls_of, check_levels
+from ..ops.context import SCALES
 from ..ops.heads_first import fitted, refuse_nested
 from .cache_ops import new_lse
 from .spec import spec
 
-_MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
+_NUMBERS = tuple(feature.keyword for feature in NUMBERS)
+_MASKS = tuple(name for name in MASKS if name != "mask_mod")
 
 
 def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, **given):
     """Returns the spec, a constant of the graph."""
     if dtype is not None or dtype_kv is not None:
         raise ValueError("dtype and dtype_kv name the types of uint8 arrays; in a graph give PyTorch's float8 tensors")
-    if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
+    if hides is not None and not has_masks and mask_mod is None:
         if wants_masks:
             raise ValueError(
                 "block_map describes masks, and no mask is given; give the masks that it was made from too")
@@ -109,31 +113,40 @@ def _factor(q, value):
         (), float(value), dtype=torch.float32, device=q.device)
 
 
-def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None,
-              scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None,
-              context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None,
-              key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None,
-              block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
+def _keywords(q, k, **given):
     """Returns the ops' keywords for attention()'s."""
-    has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
+    for name in given:
+        if name not in DEFAULTS:
+            raise TypeError(f"attention() got an unexpected keyword argument {name!r}")
+    given = {**DEFAULTS, **given}
+    block_map, has_masks = given["block_map"], any([given[name] is not None for name in _MASKS])
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
-    score_mod, mask_mod = _now("score_mod", score_mod), _now("mask_mod", mask_mod)
+    score_mod, mask_mod = _now("score_mod", given["score_mod"]), _now("mask_mod", given["mask_mod"])
     _refuse_stops(q, k, score_mod)
     score_mod, mask_mod, captures, scalars = _parts(score_mod, mask_mod)
-    dropout_p = settled_here(dropout_p)
-    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask,
-                 window=settled_here(window), is_causal=causal_flag(is_causal), accuracy=accuracy, v_layout=v_layout,
-                 out_dtype=out_dtype, scale_block=settled_here(scale_block),
-                 softcap=settled_here(softcap), chunk=settled_here(chunk), pad_head_dim=flag_or_none(
-                     "pad_head_dim", pad_head_dim), context=context, dropout_p=dropout_p, deterministic=flag_or_none(
-                         "deterministic", deterministic))
-    rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
-    given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(
-        q, v_scale), bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
-                 key_lengths=key_lengths, documents_q=rows, documents_kv=keys, prefix=prefix, sinks=sinks,
+    dropout_p = settled_here(given["dropout_p"])
+    words = {name: given[name] for name in ("mask", "accuracy", "v_layout", "out_dtype", "context")}
+    words.update({name: settled_here(given[name]) for name in ("window", "scale_block", *_NUMBERS)})
+    words.update({name: flag_or_none(name, given[name]) for name in ("pad_head_dim", "deterministic")})
+    text = _text(has_masks, hides, wants_masks, given["dtype"], given["dtype_kv"], score_mod, mask_mod,
+                 is_causal=causal_flag(given["is_causal"]), dropout_p=dropout_p, **words)
+    found = dict(spec=text, scale=given["scale"],
                  block_map=None if block_map is None else block_map.granules, captures=captures or None,
-                 scalars=scalars or None, **(_seeds(q, seed, offset) if dropout_p else {}))
-    return {name: value for name, value in given.items() if value is not None}
+                 scalars=scalars or None, **(_seeds(q, given["seed"], given["offset"]) if dropout_p else {}))
+    found.update({name: _factor(q, given[name]) for name in SCALES})
+    found.update(_captures(given, TENSORS))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _captures(given, features):
+    """Returns the tensors of features by the names of the ops' keywords."""
+    found = {}
+    for feature in features:
+        value = given.get(feature.keyword)
+        if value is not None:
+            parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
+            found.update(zip(feature.captures, parts))
+    return found
 
 
 def _is_symbol(number):
@@ -170,7 +183,7 @@ def _with_tensors(given):
             continue
         parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
         if not len(parts) == len(feature.captures) == 2 or not all(isinstance(part, torch.Tensor) for part in parts):
-            scores_of(**{feature.keyword: value})
+            scores_of({feature.keyword: value})
             parts = [_tensor_of(name, part) for name, part in zip(feature.captures, parts)]
         given = {**given, feature.keyword: parts[0] if len(parts) == 1 else tuple(parts)}
     arrays = [name for name in ("seed", "offset") if tensors.is_numpy(given.get(name))]
@@ -317,17 +330,19 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     return new_out if out is None else copied(out, new_out), new_lse if lse_out is None else copied(lse_out, new_lse)
 
 
-def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None,
-               score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
+def _of_caches(q, *, mask=None, is_causal=False, window=None, context=None, k_scale=None, v_scale=None, dtype_kv=None,
                batch_invariant=False, **given):
-    """Returns the ops' arguments for those of attention_kvcache(). given: arguments that the ops take unchanged."""
-    score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
+    """Returns the ops' arguments for those of attention_kvcache(). given: score features, and arguments that the ops
+    take unchanged."""
+    features = {name: given.pop(name) for name in OVER_CACHES if name in given}
+    score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", features.get("score_mod")),
+                                                    _now("mask_mod", features.get("mask_mod")))
+    numbers = {name: settled_here(features[name]) for name in _NUMBERS if name in features}
     text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, causal_flag(is_causal)), window=settled_here(window),
-                    softcap=settled_here(softcap), context=context, dtype_kv=dtype_kv, batch_invariant=flag(
-                        "batch_invariant", batch_invariant))
-    features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
+                    context=context, dtype_kv=dtype_kv, batch_invariant=flag("batch_invariant", batch_invariant),
+                    **numbers)
     return dict(given, spec=text, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None,
-                scalars=scalars or None, **features)
+                scalars=scalars or None, **_captures(_with_tensors(features), TENSORS))
 
 
 def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
@@ -349,12 +364,10 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
     return o if out is None else copied(out, o), lse
 
 
-def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
-            context=None):
+def cascade(q, levels, *, return_lse=False, out=None, **choices):
     """Implements attune.cascade() through the ops. Sums are fp32 here too, rounded once."""
     levels, state, return_lse = check_levels(q, levels), None, flag("return_lse", return_lse)
-    for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None,
-                                    context):
+    for given, keywords in calls_of(q, levels, out if len(levels) == 1 else None, **choices):
         found = attend_cache(*given, **keywords)
         if state is not None:
             o, lse = torch.ops.attune.merge(state[0].float()[None], state[1][None], found[0][None], found[1][None])

@@ -9,17 +9,21 @@ from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag, flag_or_none
-from ..core.problem import causal_flag, mask_name, real, scale_blocks, v_layout_of, whole, window_sides, word
+from ..core.problem import causal_flag, mask_name, scale_blocks, v_layout_of, window_sides, word
+from ..ops.public import with_keywords
 from ..score.dropout import rate_of
+from ..score.features import NUMBERS, OVER_CACHES
 from ..score.programs import Bound, KINDS, Mod, bind, program_of
 
 _MARK = "\n=== "  # before a program's name
 _WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
-_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p",
-         "deterministic")
-_KEYS_OF = {
-    "attention": _KEYS, "attention_kvcache": ("mask", "window", "softcap", "context", "dtype_kv", "batch_invariant"),
-    "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all ops with attention()'s arguments
+_NUMBERS = {feature.keyword: feature for feature in NUMBERS}
+_KEYS_OF = {  # attention: and all ops with attention()'s arguments
+    "attention": (*_WORDS, "window", "scale_block", *_NUMBERS, "pad_head_dim", "context", "block_map", "dropout_p",
+                  "deterministic"),
+    "attention_kvcache": ("mask", "window", *(name for name in _NUMBERS if name in OVER_CACHES), "context", "dtype_kv",
+                          "batch_invariant"),
+    "append_kv": ("context", "dtype_kv", "interleaved")}
 _MAP_USES = {"skips": False, "hides": True}
 
 # keywords: of attention(). programs: by kind. hides: a block map's, or None.
@@ -40,10 +44,9 @@ def _fields(given):
         yield "window", _pair(window)
     if blocks != (0, 0):
         yield "scale_block", _pair(blocks)
-    if given["softcap"] is not None:
-        yield "softcap", repr(real("softcap", given["softcap"]))
-    if given["chunk"] is not None:
-        yield "chunk", str(whole("chunk", given["chunk"]))
+    for name, feature in _NUMBERS.items():
+        if given[name] is not None:
+            yield name, repr(feature.read(given[name]))
     for name in ("pad_head_dim", "deterministic"):
         if flag_or_none(name, given[name]) is not None:
             yield name, str(int(given[name]))
@@ -62,14 +65,15 @@ def _fields(given):
         yield "block_map", "hides" if given["hides"] else "skips"
 
 
+@with_keywords(dict.fromkeys(_NUMBERS))
 def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0,
-         softcap=None, chunk=None, pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None,
-         dropout_p=0.0, deterministic=None, dtype_kv=None, batch_invariant=False, interleaved=False):
+         pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None, dropout_p=0.0, deterministic=None,
+         dtype_kv=None, batch_invariant=False, interleaved=False, **numbers):
     """Returns the spec of torch.ops.attune.attention for these keywords of attention(), which are checked. Raises
     ValueError or TypeError.
 
     context: a target such as "cpu:4". dtype_kv, batch_invariant and interleaved are words of the ops attention_kvcache
-    and append_kv. These ops also take mask, window, softcap, context and programs, as their functions do.
+    and append_kv. These ops also take mask, window, context, features and programs, as their functions do.
     hides: for a call with block_map, True if the map hides what it does not show (BlockMap.hides).
     score_mod, mask_mod: text of the score language, or a result of attune.score_mod() or attune.mask_mod(). Their
     tensors go into `captures` and their numbers into `scalars`, in the order of the text's declarations, score_mod's
@@ -77,12 +81,10 @@ def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=Non
     dropout_p: the op then needs a seed, which it never draws. deterministic: for gradients, as in attention_backward();
     if left out, it is decided when they are computed."""
     mask = mask_name(mask, is_causal, 0, 0) if mask != "causal" and not causal_flag(is_causal) else "causal"
-    given = dict(mask=None if mask == "none" else mask, window=window,
-                 accuracy=None if accuracy == "accurate" else accuracy,
-                 v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype,
-                 scale_block=scale_block, softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context,
-                 hides=hides, dropout_p=dropout_p, deterministic=deterministic, dtype_kv=dtype_kv,
-                 batch_invariant=batch_invariant, interleaved=interleaved)
+    given = {
+        **locals(), **dict.fromkeys(_NUMBERS), **numbers, "mask": None if mask == "none" else mask,
+        "accuracy": None if accuracy == "accurate" else accuracy,
+        "v_layout": "transposed" if v_layout_of(v_layout or "rows") else None}
     text = ",".join(f"{key}={value}" for key, value in _fields(given))
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is not None:
@@ -111,10 +113,10 @@ def _sides(text):
 
 
 _READ = {
-    "window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int,
-    "pad_head_dim": lambda text: text == "1", **{
+    "window": _sides, "scale_block": _sides, "dropout_p": float,
+    **{name: feature.type for name, feature in _NUMBERS.items()}, **{
         name: lambda text: text == "1"
-        for name in ("deterministic", "batch_invariant", "interleaved")}}
+        for name in ("deterministic", "batch_invariant", "interleaved", "pad_head_dim")}}
 
 
 @functools.lru_cache(maxsize=1024)

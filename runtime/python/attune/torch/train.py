@@ -9,23 +9,24 @@ import torch
 from ..core.flags import is_deterministic
 from ..core.tensors import is_numpy
 from ..core.torch_state import autocast_dtype
-from ..score.scores import TENSORS
+from ..score.features import LEARNED, NUMBERS, TENSORS
 from ..ops import attention as _attention, backward as _backward
+from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
-from ..ops.score_gradient import LEARNED, score_gradient_checked
+from ..ops.score_gradient import score_gradient_checked
 from . import graph as _graph
 from .eager import in_plain_scope
 
 _FEATURES = frozenset(feature.keyword for feature in TENSORS)  # tensors or arrays
 _TENSORS = _FEATURES | {"seed", "offset"}
+# Keywords of attention() that are no tensors, and those for which a call takes the op, with their defaults.
 _CHOICES = {
-    "mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None,
-    "softcap": None, "chunk": None, "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
-# Calls take the op if one of these differs from its value here.
+    name: DEFAULTS[name]
+    for name in ("mask", "window", "scale", "is_causal", "accuracy", "context", "dropout_p", "seed", "offset",
+                 "deterministic", *(feature.keyword for feature in NUMBERS))}
 _OTHERS = {
-    "q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None,
-    "dtype": None, "dtype_kv": None, "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None,
-    "out": None}
+    name: default
+    for name, default in DEFAULTS.items() if name not in _CHOICES and name not in _FEATURES and name != "return_lse"}
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public functions of ops: their fast path, what torch.compile traces, and errors with the names of other libraries.
+Signature and docstring stand once, in the function that checks the call. Used by ops/ and tools/why.py."""
+import functools
+
+from ..core.habits import WORDS, explained
+from ..core.library import module
+from ..core.torch_state import in_graphs, tell_written
+from . import quick
+
+
+# Named parameters cost less than *arguments, and those of a call's common arguments less than all.
+_ENTRY = """
+def {name}({shown}, **choices):
+    try:
+        result = call({given}, **choices) if choices else call({given})
+    except TypeError as error:
+        raise explained(error, choices, words) from None
+    {tell}
+    return result
+"""
+
+
+def public(traced, words=WORDS, written="out"):
+    """Returns a decorator for a function that checks a call and returns (result, recipe), see quick.py.
+
+    The public function has its signature and docstring, and gives the result. The C module runs the calls that it
+    knows. traced: the function of torch/graph.py that torch.compile traces. words: see core/habits.py. written: names
+    of the tensors that a call writes, of which autograd is told: out, or others and result.
+    Attributes: __wrapped__, the checking function, and quick, the public one without words and autograd."""
+    def make(checked):
+        call = quick.without_recipe(checked) if module is None else quick.function(checked, checked.__name__)
+        names, _, required, positional = quick.parameters_of(checked)
+        defaults, shown, given = defaults_of(checked), [*names[:required]], [*names[:positional]]
+        shown += [f"{name}=defaults[{name!r}]" for name in names[required:positional]]
+        if written == "out" and "out" not in given:
+            shown, given = [*shown, "*", "out=None"], [*given, "out=out"]
+        tell = ("if out is not None: " if written == "out" else "") + f"tell_written({written})"
+        made = dict(call=call, defaults=defaults, explained=explained, words=words, tell_written=tell_written)
+        exec(_ENTRY.format(name=checked.__name__, shown=", ".join(shown), given=", ".join(given), tell=tell), made)
+        entry = in_graphs(traced)(functools.wraps(checked)(made[checked.__name__]))
+        entry._torchdynamo_disable = True  # tracing of callers stops here
+        entry.quick = call
+        return entry
+    return make
+
+
+def defaults_of(function):
+    """Returns the defaults of a public function's parameters, by name."""
+    names, defaults, required, _ = quick.parameters_of(getattr(function, "__wrapped__", function))
+    return dict(zip(names[required:], defaults))
+
+
+def with_keywords(keywords):
+    """Returns a decorator for a function whose last parameter takes any keywords: it then takes those of `keywords`,
+    defaults by name, and shows them in its signature. It gets the given ones only."""
+    def make(function):
+        names, _, required, positional = quick.parameters_of(function)
+        defaults = {**defaults_of(function), **keywords}
+        shown = [name if name in names[:required] else f"{name}=defaults[{name!r}]" for name in (*names, *keywords)]
+        shown.insert(positional, "*")
+        made = {"defaults": defaults}
+        exec(f"def {function.__name__}({', '.join(shown)}): pass", made)  # checks arguments as Python does
+
+        @functools.wraps(function)
+        def entry(*arguments, **choices):
+            try:
+                made[function.__name__](*arguments, **choices)
+            except TypeError as error:
+                raise explained(error, choices) from None
+            return function(*arguments, **choices)
+
+        entry.__wrapped__ = made[function.__name__]
+        return entry
+    return make
