@@ -60,7 +60,7 @@ class FeaturesTest(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
     def test_no_other_module_names_a_feature(self):
-        """Of the rooms below the adapters, which have signatures of their own."""
+        """Checks the rooms below the adapters, which have their own signatures."""
         files = [path for room in ("core", "score", "ops", "torch", "tools") for path in (PACKAGE / room).glob("*.py")]
         named = {path.name for path in files if "softcap" in path.read_text()} - {"library.py"}
         self.assertEqual(named, {"features.py", "attention.py", "kvcache.py", "cascade.py"})

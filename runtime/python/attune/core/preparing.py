@@ -21,7 +21,7 @@ preparing._dynamo_marked_constant = True  # as torch_state.py's marked_constant(
 
 def note(plan):
     """Tells the prepare() that is under way, if there is one, that the call runs this plan."""
-    if preparing():
+    if _threads > 0 and preparing():
         plan.prepare()
         _state.plans.append(plan)
 

@@ -35,8 +35,6 @@ def one_of(**named):
     return named[given[0]] if given else None
 
 
-
-
 def check_longest(name, length, rows):
     """Returns the given length of the longest sequence as a whole number; `rows` for None. Symbols of torch.compile
     stay symbols, so that one graph serves all."""

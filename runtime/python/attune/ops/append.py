@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """append_kv(): writes rows of k and v into the cache that attention_kvcache() reads. Calls with equal shapes, strides
 and choices share one plan."""
-import ctypes
-from collections import namedtuple
-
 from ..core import tensors
 from ..core.flags import flag
 from ..core.habits import OF_CACHES
-from ..core.library import AppendOperands, CacheOperands, Operands, Tensor
-from ..core.operands import extent_of, operand_address, share_memory, steps_of
-from ..core.problem import check_beside, whole
-from ..core.torch_state import needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
+from ..core.operands import extent_of, steps_of
+from ..core.problem import whole
+from ..core.torch_state import needs_op, refuse_gradients, tell_written
 from . import quick
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import append_wide, is_between, readable_table
-from .call import kept_call
-from .context import context_of, refuse_capture
-from .kvcache import _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, rounded
+from .call import Call, Operand, kept_call, key_of
+from .context import context_of
+from .kvcache import _PAGES, _SLOTS, _batch_of, _dtypes, check_lists_of, give_lists, rounded, stride_of
 from .public import public
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # a problem's limit
 
-_Call = namedtuple("_Call", "plan template extents stride tables rows index_bytes")
+_OF_ROWS = ("k", "v", "q", "q_out")
+_OPERANDS = (
+    Operand("k", "k", "append"), Operand("v", "v", "append"), Operand("q", "q"), Operand("cos", "cos", "append"),
+    Operand("sin", "sin", "append"), Operand("positions", "positions", "append"),
+    Operand("row_slots", "row_slots", "append"), Operand("k_cache", "k", written=True),
+    Operand("v_cache", "v", written=True), Operand("q_out", "o", written=True, over="q"))
 
 
-def _check_index(name, tensor, shape, like):
-    check_beside(name, tensor, like, "k")
-    tensors.check_plain(name, tensor)
+def _check_index(name, tensor, shape):
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {shape}, an integer per row of k")
     found = str(tensor.dtype).rpartition(".")[2]
@@ -44,7 +43,7 @@ def _check_index(name, tensor, shape, like):
 def _check_indices(given, k):
     """Returns the bytes of one element of positions and row_slots, which must have one dtype."""
     found = {
-        name: _check_index(name, given[name], tuple(k.shape[:-2]), k)
+        name: _check_index(name, given[name], tuple(k.shape[:-2]))
         for name in ("positions", "row_slots") if given[name] is not None}
     if len(set(found.values())) > 1:
         raise ValueError("positions and row_slots differ in type; both must be int32 or both int64")
@@ -63,8 +62,6 @@ def _table_text(given):
             raise ValueError("interleaved is True without cos and sin; give cos and sin, whose pairs it describes")
         return ""
     for name, table in (("cos", cos), ("sin", sin)):
-        check_beside(name, table, given["k"], "k")
-        tensors.check_plain(name, table)
         tensors.check_rank(name, table, "[positions, rotary_dim / 2]")
         if tuple(table.shape) != tuple(cos.shape) or tensors.dtype_text(table.dtype) != tensors.dtype_text(cos.dtype):
             raise ValueError(
@@ -86,8 +83,6 @@ def _check_rows(given):
     for name, tensor in (("k", k), ("v", v), ("q", q), ("q_out", given["q_out"])):
         if tensor is None:
             continue
-        check_beside(name, tensor, k, "k")
-        tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, dimensions)
         if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; must have as many rows")
@@ -115,8 +110,6 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
             "row_slots is given with cos and sin, without positions and kv_lengths; give positions or kv_lengths, "
             "from which the position of each row follows")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
-        check_beside(name, tensor, k, "k")
-        tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, _PAGES if by_place or lists["page_table"] is not None else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
         raise ValueError(
@@ -147,89 +140,38 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     return text + (f",page_size={keys}" if has_pages else "") + (",packed_q=1" if packed else "") + _table_text(given)
 
 
-def _table_tensor(name, table):
-    """Returns the struct of cos or sin without its address, which each call sets."""
-    if table is None:
-        return Tensor()
-    row = tensors.element_strides(name, table)[0]
-    return Tensor(None, row * table.shape[0], row, row)
-
-
 def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     k, packed = given["k"], len(given["k"].shape) == 3
-    for name, tensor in lists.items():
-        if tensor is not None:
-            _check_list(name, tensor, k)
+    check_lists_of("append_kv", {name: x for name, x in given.items() if name != "interleaved"}, lists, "k")
     text = _problem(given, lists, seqlen_q, dtype_kv, kv_factors)
     index_bytes = _check_indices(given, k)
-    refuse_capture(ordinal_of(tensors.target_of(k)), "append_kv")
     plan = context.plan_with_strides(text, None)  # kernels take all strides
-    p = plan.problem
-    dtype, dtype_kv = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv))
-    extents = {}
-    for name in ("k", "v", "q", "q_out"):
+    dtype, dtype_kv = (tensors.DTYPES[code] for code in (plan.problem.dtype, plan.problem.dtype_kv))
+    extents, steps = {}, {}
+    for name in (*_OF_ROWS, "k_cache", "v_cache"):
         if given[name] is not None:
-            seen = given[name][None] if packed else given[name]
-            extents[name] = extent_of(name, seen, tuple(seen.shape), dtype, plan.target, k)
-    for name in ("k_cache", "v_cache"):
-        extents[name] = extent_of(name, given[name], tuple(given[name].shape), dtype_kv, plan.target, k)
-    places = dict(q="q", k="k_cache", v="v_cache", o="q_out")
-    fields = {field: Tensor(None, *steps_of(extents[name])) for field, name in places.items() if name in extents}
-    template = Operands(size=ctypes.sizeof(Operands), **fields)
-    tables = tuple(_table_tensor(name, given[name]) for name in ("cos", "sin"))
-    plan.prepare()  # later captures need no extra call
-    table = lists["page_table"]
-    stride = 0 if table is None else tensors.element_strides("page_table", table)[0]
-    rows = k.shape[0] if packed else k.shape[0] * k.shape[1]
-    return _Call(plan, template, extents, stride, tables, rows, index_bytes)
+            seen = given[name][None] if packed and name in _OF_ROWS else given[name]
+            extents[name] = extent_of(name, seen, tuple(seen.shape), dtype if name in _OF_ROWS else dtype_kv,
+                                      plan.target, k)
+            steps[name] = steps_of(extents[name])
+    for name in ("cos", "sin"):
+        if given[name] is not None:
+            row = tensors.element_strides(name, given[name])[0]
+            extents[name], steps[name] = None, (row * given[name].shape[0], row, row)
+    extents.update({name: None for name in ("positions", "row_slots") if given[name] is not None})
+    call = Call(plan, _OPERANDS, extents, steps, stride=stride_of(lists["page_table"]),
+                rows=tensors.size_of(k.shape[:-2]))
+    call.part.index_bytes, call.part.num_rows = index_bytes, call.rows
+    call.part.num_positions = 0 if given["cos"] is None else given["cos"].shape[0]
+    return call
 
 
 def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     named_dtype = None if dtype_kv is None else tensors.dtype_text(dtype_kv)
     key = ("append_kv", seqlen_q, named_dtype, kv_factors, given["interleaved"],
-           *(None if given[name] is None else tensors.signature(name, given[name])
-             for name in given if name != "interleaved"), *(None if tensor is None else tensors.signature(name, tensor)
-                                                            for name, tensor in lists.items()))
+           *key_of({name: x for name, x in given.items() if name != "interleaved"}), *key_of(lists))
     context = context_of(context, tensors.check_device("k", given["k"]))
     return kept_call(context, key, lambda: _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors))
-
-
-def _refuse_overlap(at, extents):
-    for i, name in enumerate(("k_cache", "v_cache", "q_out")):
-        for other in ("k", "v", "q", *("k_cache", "v_cache")[:i]):
-            if name not in at or other not in at or (name, other) == ("q_out", "q") and (at[name], extents[name]) == (
-                    at[other], extents[other]):
-                continue
-            if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
-                raise ValueError(
-                    f"{name} and {other} overlap in memory; each must have separate memory, except q_out=q")
-
-
-def _bind(call, given, lists):
-    operands = Operands.from_buffer_copy(call.template)
-    at = {name: operand_address(name, given[name], name not in ("k", "v", "q")) for name in call.extents}
-    _refuse_overlap(at, call.extents)
-    operands.k.data, operands.v.data = at["k_cache"], at["v_cache"]
-    if "q" in at:
-        operands.q.data, operands.o.data = at["q"], at["q_out"]
-    rows = {name: Tensor(at[name], *steps_of(call.extents[name])) for name in ("k", "v")}
-    tables = {}
-    for name, template in zip(("cos", "sin"), call.tables):
-        tables[name] = Tensor.from_buffer_copy(template)
-        if given[name] is not None:
-            tables[name].data = operand_address(name, given[name])
-    indices = {
-        name: None if given[name] is None else tensors.address(name, given[name])
-        for name in ("positions", "row_slots")}
-    append = AppendOperands(size=ctypes.sizeof(AppendOperands), index_bytes=call.index_bytes, num_rows=call.rows,
-                            num_positions=0 if given["cos"] is None else given["cos"].shape[0], **rows, **tables,
-                            **indices)
-    cache = CacheOperands(
-        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, **{
-            name: None if tensor is None else tensors.address(name, tensor)
-            for name, tensor in lists.items()})
-    operands.append, operands.cache = ctypes.pointer(append), ctypes.pointer(cache)
-    return operands, (append, cache)
 
 
 _TAKEN = ("k", "v", "k_cache", "v_cache", "kv_lengths", "page_table", "slots", "q_begins", "seqlen_q", "row_slots",
@@ -292,17 +234,16 @@ def _computed(arguments):
     refuse_beside_wide(factors, k_cache)
     call = _call_of(arguments["context"], given, lists, arguments["seqlen_q"], arguments["dtype_kv"],
                     kind_of_factors(factors, make_scales))
-    operands, kept = _bind(call, given, lists)
+    operands, _ = call.bind(given)
+    cache = give_lists(operands, lists, call.stride)
     scales = bind_factors(
         call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data}, others={
             name: tensors.address(name, given[name])
             for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
-    stream = stream_address(None, call.plan.ordinal)
-    if call.rows:
-        call.plan.enqueue(operands, stream)
+    stream = call.run(operands) if call.rows else None
     if make_scales:
         tell_written(*factors.values())
-    kept = (kept, scales)
+    kept = (operands, cache, scales)
     if not call.rows or call.plan.problem.kv_factors or given["cos"] is not cos or given["sin"] is not sin:
         return given["q_out"], None
     return given["q_out"], lambda: quick.recipe_of_append(call, operands, arguments, kept, stream)

@@ -18,7 +18,8 @@ from ..score.dropout import rate_of, seed_for
 from ..score.features import LEARNED
 from ..score.scores import scores_of
 from . import quick
-from .context import SCALES, context_of, refuse_capture
+from .call import check_new, key_of
+from .context import SCALES, context_of
 from .heads_first import fitted, refuse_nested, subclass_of
 from .padding import cut, is_between, widened_arguments
 from .public import defaults_of, public
@@ -47,10 +48,8 @@ def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dt
     valid."""
     return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0),
             None if window is None else window_sides(window), softmax_scale(scale), causal_flag(is_causal),
-            None if dtype is None else tensors.dtype_text(dtype),
-            None if dtype_kv is None else tensors.dtype_text(dtype_kv),
-            None if out_dtype is None else tensors.dtype_text(out_dtype), word(
-                "accuracy", accuracy), v_layout_of(v_layout), scale_blocks(scale_block))
+            *[None if each is None else tensors.dtype_text(each) for each in (dtype, dtype_kv, out_dtype)],
+            word("accuracy", accuracy), v_layout_of(v_layout), scale_blocks(scale_block))
 
 
 def _check_out(out, q, out_dtype):
@@ -84,10 +83,7 @@ def _empty(q, shape, strides, dtype):
 
 
 def _make_call(context, q, k, v, out, o_strides, keywords, scores):
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        check_beside(name, tensor, q)
-        tensors.check_plain(name, tensor)
-    refuse_capture(ordinal_of(tensors.target_of(q)), "attention")
+    check_new("attention", dict(q=q, k=k, v=v))
     features = "" if scores is None else scores.text
     text = problem_text(q, k, v, **keywords) + features
     if out is not None:
@@ -108,8 +104,7 @@ def _make_call(context, q, k, v, out, o_strides, keywords, scores):
 
 def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
     """Returns the kept call for these operands, or makes one. o_strides: strides of a new o; None: contiguous."""
-    key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
-           None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
+    key = *key_of(dict(q=q, k=k, v=v, out=out)), choices, None if scores is None else scores.key
     target = tensors.check_device("q", q)
     context = context_of(context, target)
     recent = context.recent  # reload() replaces it

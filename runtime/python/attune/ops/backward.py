@@ -3,32 +3,31 @@
 share one plan. torch/autograd.py calls it for PyTorch's autograd."""
 import ctypes
 import sys
-from collections import namedtuple
 
 from ..core import tensors
 from ..core.copies import readable, readable_operand
 from ..core.flags import flag, flag_or_none, is_deterministic
-from ..core.library import GradientOperands, Operands, Tensor, module
-from ..core.operands import extent_of, lse_extent, operand_address, share_memory
+from ..core.library import GradientOperands, Tensor, module
+from ..core.operands import extent_of, lse_extent
 from ..core.preparing import preparing
 from ..core.problem import check_beside, problem_text, word
-from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
-                                untraced)
+from ..core.torch_state import in_graphs, needs_op, refuse_gradients, tell_written, untraced
 from ..score.features import UNREPEATED
 from ..score.scores import scores_of
 from . import quick
 from .attention import OF_GRADIENTS, choices_of
-from .call import kept_call
-from .context import context_of, refuse_capture
+from .call import Call, Operand, check_new, kept_call, key_of
+from .context import context_of
 from .padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 from .public import with_keywords
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 OF_PROBLEM = ("mask", "window", "scale", "is_causal")  # keywords of problem_text()
-_OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # fields of attune_gradient_operands
-_INPUTS = ("q", "k", "v", "o")  # fields of attune_operands; dout is among the gradients
-
-_Call = namedtuple("_Call", "plan template gradients extents")
+_INPUTS = ("q", "k", "v", "o")
+_OPERANDS = (
+    *(Operand(name, name) for name in (*_INPUTS, "lse")), Operand("dout", "dout", "gradients"),
+    Operand("dlse", "dlse", "gradients"),
+    *(Operand(name, name, "gradients", written=True) for name in ("dq", "dk", "dv", "dscores")))
 
 
 def gradients_asked(gradients):
@@ -76,10 +75,6 @@ def readable_saved(dout, q, k, v, o, lse):
     return *(readable(x) if x.dim() == 4 else x for x in (dout, q, k, v, o)), readable_lse("lse", lse)
 
 
-def _struct_of(extent):
-    return Tensor(None, *extent.strides[:3])
-
-
 def _extents(problem, target, given):
     """Returns the extent of each operand by name. Raises if one does not fit the problem."""
     p, q = problem, given["q"]
@@ -105,57 +100,20 @@ def make_call(context, given, asked, keywords, scores, fields=()):
 
     asked: the problem's fields that name the gradients to compute, as text. fields: pairs (field of attune_problem,
     value) for values that a problem's text cannot hold."""
+    check_new("attention_backward", given)
     q, k, v = given["q"], given["k"], given["v"]
-    for name, tensor in given.items():
-        if tensor is not None:
-            check_beside(name, tensor, q)
-            tensors.check_plain(name, tensor)
-    refuse_capture(ordinal_of(tensors.target_of(q)), "attention_backward")
     text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},{asked}"
     for name in ("o", "dout"):
         tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
     strides = GradientOperands(size=ctypes.sizeof(GradientOperands))
-    for name in _OF_TENSORS:
+    for name in ("dout", "dq", "dk", "dv", "dscores"):
         if given.get(name) is not None:
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
             setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
     programs = () if scores is None else scores.programs()
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS],
                                      (*programs, *fields), strides)
-    extents = _extents(plan.problem, plan.target, given)
-    template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
-    template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]
-    for name in _OF_TENSORS:
-        if name in extents:
-            setattr(strides, name, _struct_of(extents[name]))
-    if "dlse" in extents:
-        strides.dlse_batch_stride, strides.dlse_head_stride = extents["dlse"].strides[:2]
-    plan.prepare()  # later captures need no extra call
-    return _Call(plan, template, strides, extents)
-
-
-def bind_call(call, given):
-    """Returns the structs with these tensors' addresses, and the addresses by name."""
-    operands, gradients = Operands.from_buffer_copy(call.template), GradientOperands.from_buffer_copy(call.gradients)
-    at = {}
-    for name in call.extents:
-        if name in ("lse", "dlse"):
-            at[name] = tensors.address(name, given[name])
-            setattr(operands if name == "lse" else gradients, name, at[name])
-        else:
-            at[name] = operand_address(name, given[name], written=name in _OF_TENSORS[1:])
-            getattr(operands if name in _INPUTS else gradients, name).data = at[name]
-    operands.gradients = ctypes.pointer(gradients)
-    operands.kept = gradients
-    return operands, at
-
-
-def _refuse_overlap(call, at):
-    written = [name for _, name in _GRADIENTS if name in at]
-    for number, name in enumerate(written):
-        for other in (*(each for each in at if each not in written), *written[:number]):
-            if share_memory(at[name] or 0, call.extents[name], at[other] or 0, call.extents[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; {name} must have memory of its own")
+    return Call(plan, _OPERANDS, _extents(plan.problem, plan.target, given))
 
 
 def _outputs(out, asked, q, k, v):
@@ -243,17 +201,12 @@ def _run(given, dlse, asked, out, accumulate, choices):
     given.update(_outputs(out, asked, q, k, v))
     fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}"
     fields += ",deterministic=1" if choices["deterministic"] else ""
-    key = ("backward", fields, *(None if tensor is None else tensors.signature(name, tensor)
-                                 for name, tensor in given.items()), choices_of(**keywords),
-           None if scores is None else scores.key)
+    key = "backward", fields, *key_of(given), choices_of(**keywords), None if scores is None else scores.key
     context = context_of(choices["context"], tensors.check_device("q", q))
     call = kept_call(context, key, lambda: make_call(context, given, fields, keywords, scores))
-    operands, at = bind_call(call, given)
-    if out is not None:
-        _refuse_overlap(call, at)
+    operands, _ = call.bind(given, fresh=out is None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    stream = stream_address(None, call.plan.ordinal)
-    call.plan.enqueue(operands, stream)
+    stream = call.run(operands)
     tell_written(*(out or ()))
     return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
 

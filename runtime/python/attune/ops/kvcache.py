@@ -3,24 +3,23 @@
 one plan."""
 import ctypes
 import math
-from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
 from ..core.habits import OF_CACHES
-from ..core.library import CacheOperands, Operands, Tensor
-from ..core.operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
+from ..core.library import CacheOperands
+from ..core.operands import ALIGNMENT, extent_of, steps_of
 from ..core.preparing import preparing
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
-from ..core.torch_state import needs_op, ordinal_of, refuse_gradients, stream_address
+from ..core.torch_state import needs_op, refuse_gradients
 from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
 from . import quick
 from .attention import choices_of
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
-from .call import kept_call
-from .context import context_of, refuse_capture
+from .call import Call, Operand, check_new, kept_call, key_of
+from .context import context_of
 from .public import public
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
@@ -30,7 +29,7 @@ _LISTS = {
     "kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]",
     "slots": "[batch]", "kv_begins": "[batch + 1]"}
 
-_Call = namedtuple("_Call", "plan template extents stride")
+_OPERANDS = Operand("q", "q"), Operand("k_cache", "k"), Operand("v_cache", "v"), Operand("out", "o", written=True)
 
 
 def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
@@ -105,9 +104,6 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
 
 def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     """Returns the problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
-    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
-        check_beside(name, tensor, q)
-        tensors.check_plain(name, tensor)
     dtypes = _dtypes(q, k_cache, v_cache, keywords["dtype_kv"])
     has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
@@ -160,32 +156,41 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
 
 
 def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
-    q, k_cache, v_cache, out = (given[name] for name in ("q", "k_cache", "v_cache", "out"))
-    for name, tensor in lists.items():
-        if tensor is not None:
-            _check_list(name, tensor, q)
+    check_lists_of("attention_kvcache", given, lists, "q")
+    q, k_cache, v_cache = (given[name] for name in ("q", "k_cache", "v_cache"))
     text = _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords) + ("" if scores is None else scores.text)
-    refuse_capture(ordinal_of(tensors.target_of(q)), "attention_kvcache")
-    names = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "out": out}
-    plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in names.items()],
+    plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in given.items()],
                                      () if scores is None else scores.programs())
     p = plan.problem
     dtype, dtype_kv = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv))
-    dtypes = {"q": dtype, "k_cache": dtype_kv, "v_cache": dtype_kv, "out": dtype}
     rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
-        name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q)
-        for name, tensor in names.items()}
-    steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in names}
-    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps[name]) for name in names)))
-    template = Operands(size=ctypes.sizeof(Operands), **fields)
-    if lists["q_begins"] is not None:
-        template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q
-    plan.prepare()  # later captures need no extra call
-    table = lists["page_table"]
-    return _Call(plan, template, extents, 0 if table is None else tensors.element_strides("page_table", table)[0])
+        name: extent_of(name, tensor, shapes[name], dtype_kv if "cache" in name else dtype, plan.target, q)
+        for name, tensor in given.items()}
+    steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in given}
+    return Call(plan, _OPERANDS, extents, steps, stride=stride_of(lists["page_table"]))
+
+
+def check_lists_of(function, given, lists, first):
+    """Checks the lists of a call that is not kept, and its other tensors as check_new() does."""
+    for name, tensor in lists.items():
+        if tensor is not None:
+            _check_list(name, tensor, given[first])
+    check_new(function, given, first)
+
+
+def stride_of(page_table):
+    return 0 if page_table is None else tensors.element_strides("page_table", page_table)[0]
+
+
+def give_lists(operands, lists, stride, num_pages=0):
+    """Puts the lists into the struct of a call. Returns the object that must live until the call is enqueued."""
+    addresses = {name: None if x is None else tensors.address(name, x) for name, x in lists.items()}
+    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=stride, num_pages=num_pages, **addresses)
+    operands.cache = ctypes.pointer(cache)
+    return cache
 
 
 def _rows_of_lse(q, lists, seqlen_q):
@@ -230,35 +235,23 @@ def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
 
 
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
-    key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
-           *(None if tensor is None else tensors.signature(name, tensor)
-             for name, tensor in lists.items()), seqlen_q, seqlen_kv,
-           choices_of(keywords["mask"], keywords["window"], keywords["scale"], keywords["is_causal"],
-                      dtype_kv=keywords["dtype_kv"]), keywords["batch_invariant"], keywords["v_in_k"],
-           keywords["kv_factors"], None if scores is None else scores.key)
+    choices = choices_of(*(keywords[name] for name in ("mask", "window", "scale", "is_causal")),
+                         dtype_kv=keywords["dtype_kv"])
+    key = ("kvcache", *key_of(given), *key_of(lists), seqlen_q, seqlen_kv, choices, keywords["batch_invariant"],
+           keywords["v_in_k"], keywords["kv_factors"], None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
     return kept_call(context, key, lambda: _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores))
 
 
 def _bind(call, given, lists, lse):
-    operands = Operands.from_buffer_copy(call.template)
-    at = {name: operand_address(name, tensor, name == "out") for name, tensor in given.items()}
-    operands.q.data, operands.k.data, operands.v.data, operands.o.data = at.values()
-    for name in ("q", "k_cache", "v_cache"):
-        if share_memory(at["out"] or 0, call.extents["out"], at[name] or 0, call.extents[name]):
-            raise ValueError(f"out and {name} overlap in memory; out must have memory of its own")
+    operands, _ = call.bind(given)
+    if lists["q_begins"] is not None:
+        rows = call.plan.problem.batch * call.plan.problem.seqlen_q if lse is None else lse.shape[1]
+        operands.lse_head_stride, operands.lse_batch_stride = rows, rows * (1 if lse is None else lse.shape[0])
     if lse is not None:
         operands.lse = tensors.address("lse", lse, True)
-        if lists["q_begins"] is not None:
-            operands.lse_head_stride = lse.shape[1]
-            operands.lse_batch_stride = lse.shape[0] * lse.shape[1]
-    packed_rows = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
-    cache = CacheOperands(
-        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, num_pages=packed_rows, **{
-            name: None if tensor is None else tensors.address(name, tensor)
-            for name, tensor in lists.items()})
-    operands.cache = ctypes.pointer(cache)
-    return operands, cache
+    packed_keys = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
+    return operands, give_lists(operands, lists, call.stride, packed_keys)
 
 
 def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
@@ -345,9 +338,7 @@ def _computed(arguments):
     operands, cache = _bind(call, given, lists, lse)
     scales = bind_factors(call, operands, given["q"], factors, given, {"out": operands.o.data}, kv_begins is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    stream = stream_address(None, call.plan.ordinal)
-    if tensors.size_of(q.shape):  # there may be no packed rows
-        call.plan.enqueue(operands, stream)
+    stream = call.run(operands) if tensors.size_of(q.shape) else None  # there may be no packed rows
     result = given["out"]
     if q_begins is not None:
         result, shown = result[0][:q.shape[0]], None if shown is None else shown[:, :q.shape[0]]

@@ -1,83 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """merge(): joins two results of attention() over different keys, for attention whose keys are spread over calls or
 devices."""
-import ctypes
 import math
-from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import Operands, Scale, Tensor
-from ..core.operands import extent_of, lse_extent, operand_address, share_memory
-from ..core.problem import check_beside
-from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
-                                untraced)
-from .call import kept_call
-from .context import context_of, refuse_capture
+from ..core.operands import extent_of, lse_extent
+from ..core.torch_state import in_graphs, needs_op, refuse_gradients, tell_written, untraced
+from .call import Call, Operand, check_new, kept_call, key_of
+from .context import context_of
 
-# Everything that depends only on the tensors' shapes, dtypes and strides: the plan, a struct without addresses, each
-# tensor's extent.
-_Call = namedtuple("_Call", "plan template extents")
-_STATE = ("o", "lse", "other_o", "other_lse", "out", "lse_out")
+_OPERANDS = (
+    Operand("o", "q"), Operand("lse", "q_scale"), Operand("other_o", "k"), Operand("other_lse", "k_scale"),
+    Operand("out", "o", written=True, over="o"), Operand("lse_out", "lse", written=True, over="lse"))
 
 
 def _make_call(context, given):
-    o, other_o, out = given["o"], given["other_o"], given["out"]
-    for name, tensor in given.items():
-        check_beside(name, tensor, o, "o")
-    refuse_capture(ordinal_of(tensors.target_of(o)), "merge")
-    for name in ("o", "other_o", "out"):
-        tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
-    batch, seqlen, heads, head_dim = shape = tuple(o.shape)
-    dtypes = [tensors.dtype_text(one.dtype) for one in (o, other_o, out)]
-    for name, dtype in zip(("o", "other_o", "out"), dtypes):
+    check_new("merge", given, "o")
+    values = {name: given[name] for name in ("o", "other_o", "out")}
+    for name, tensor in values.items():
+        tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
+    batch, seqlen, heads, head_dim = shape = tuple(given["o"].shape)
+    dtypes = {name: tensors.dtype_text(tensor.dtype) for name, tensor in values.items()}
+    for name, dtype in dtypes.items():
         if dtype not in ("fp32", "bf16", "fp16"):
             raise ValueError(f"{name} is {dtype}; must be fp32, bf16 or fp16")
     problem = (
-        f"op=merge,dtype={dtypes[0]},dtype_kv={dtypes[1]},dtype_o={dtypes[2]},head_dim={head_dim},heads={heads},"
-        f"batch={batch},seqlen={seqlen}")
-    strides = [
-        tensors.layout_strides("o", o),
-        tensors.layout_strides("other_o", other_o), (0, 0, 0),
-        tensors.layout_strides("out", out)]
-    plan = context.plan_with_strides(problem, strides)
-    extents = {}
-    for name, tensor in given.items():
-        if name in ("o", "other_o", "out"):
-            dtype = dtypes[("o", "other_o", "out").index(name)]
-            extents[name] = extent_of(name, tensor, shape, dtype, plan.target, o)
-        else:
-            extents[name] = lse_extent(name, tensor, (batch, heads, seqlen), plan.target, o)
-    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extents["o"].strides[:3]), k=Tensor(
-        None, *extents["other_o"].strides[:3]), o=Tensor(None, *extents["out"].strides[:3]),
-                        q_scale=_scale(extents["lse"]), k_scale=_scale(extents["other_lse"]))
-    template.lse_batch_stride, template.lse_head_stride = extents["lse_out"].strides[:2]
-    return _Call(plan, template, extents)
-
-
-def _scale(extent):
-    return Scale(None, extent.strides[0], extent.strides[1], 1, 1)
-
-
-def _call_of(context, given):
-    key = ("merge", *(tensors.signature(name, tensor) for name, tensor in given.items()))
-    context = context_of(context, tensors.check_device("o", given["o"]))
-    return kept_call(context, key, lambda: _make_call(context, given))
-
-
-# Pairs that may share memory exactly: kernels read a row completely before they write it.
-_IN_PLACE = {("out", "o"), ("lse_out", "lse")}
-
-
-def _refuse_overlap(at, extents):
-    written = ("out", "lse_out")
-    for i, name in enumerate(written):
-        for other in ("o", "lse", "other_o", "other_lse", *written[:i]):
-            if (name, other) in _IN_PLACE and (at[name], extents[name]) == (at[other], extents[other]):
-                continue
-            if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
-                raise ValueError(
-                    f"{name} and {other} overlap in memory; each must have memory of its own, except out=o and "
-                    "lse_out=lse")
+        f"op=merge,dtype={dtypes['o']},dtype_kv={dtypes['other_o']},dtype_o={dtypes['out']},head_dim={head_dim},"
+        f"heads={heads},batch={batch},seqlen={seqlen}")
+    strides = [tensors.layout_strides(name, tensor) for name, tensor in values.items()]
+    plan = context.plan_with_strides(problem, [*strides[:2], (0, 0, 0), strides[2]])
+    extents = {
+        name: extent_of(name, tensor, shape, dtypes[name], plan.target, given["o"]) if name in values else lse_extent(
+            name, tensor, (batch, heads, seqlen), plan.target, given["o"])
+        for name, tensor in given.items()}
+    return Call(plan, _OPERANDS, extents)
 
 
 def _given(o, lse, other_o, other_lse, out, lse_out):
@@ -87,7 +43,7 @@ def _given(o, lse, other_o, other_lse, out, lse_out):
         out = tensors.empty(o, tuple(o.shape), o.dtype)
     if lse_out is None:
         lse_out = tensors.empty(o, tuple(lse.shape), tensors.native_dtype(o, "fp32"))
-    return dict(zip(_STATE, (o, lse, other_o, other_lse, out, lse_out)))
+    return dict(o=o, lse=lse, other_o=other_o, other_lse=other_lse, out=out, lse_out=lse_out)
 
 
 @in_graphs("merge")
@@ -107,18 +63,13 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     graph = needs_op(o, other_o, lse, other_lse, autocast=False, named=("o", "other_o", "lse", "other_lse"))
     if graph is not None:
         return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
-    refuse_gradients([("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse), ("out", out),
-                      ("lse_out", lse_out)])
+    refuse_gradients(dict(o=o, lse=lse, other_o=other_o, other_lse=other_lse, out=out, lse_out=lse_out).items())
     given = _given(o, lse, other_o, other_lse, out, lse_out)
-    call = _call_of(context, given)
-    at = {name: operand_address(name, tensor, name == "out") if name in ("o", "other_o", "out") else
-          tensors.address(name, tensor, name == "lse_out") for name, tensor in given.items()}
-    _refuse_overlap(at, call.extents)
-    operands = Operands.from_buffer_copy(call.template)
-    operands.q.data, operands.k.data, operands.o.data = at["o"], at["other_o"], at["out"]
-    operands.q_scale.data, operands.k_scale.data, operands.lse = at["lse"], at["other_lse"], at["lse_out"]
+    context = context_of(context, tensors.check_device("o", o))
+    call = kept_call(context, ("merge", *key_of(given)), lambda: _make_call(context, given))
+    operands, at = call.bind(given)
     if at["o"] is not None:  # otherwise there are no elements
-        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+        call.run(operands)
     tell_written(out, lse_out)
     return given["out"], given["lse_out"]
 

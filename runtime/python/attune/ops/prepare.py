@@ -51,7 +51,7 @@ def _alias(name, function):
         return [plans] if function is cascade and not isinstance(plans, list) else plans
 
     alias.__name__ = alias.__qualname__ = name
-    alias.__doc__ = f"Does the same as attune.prepare(attune.{function.__name__}, ...). Deprecated."
+    alias.__doc__ = f"Deprecated: attune.prepare(attune.{function.__name__}, ...)."
     return alias
 
 

@@ -57,19 +57,22 @@ def with_keywords(keywords):
     def make(function):
         names, _, required, positional = quick.parameters_of(function)
         defaults = {**defaults_of(function), **keywords}
-        shown = [name if name in names[:required] else f"{name}=defaults[{name!r}]" for name in (*names, *keywords)]
+        names = *names, *(name for name in keywords if name not in names)
+        shown = [name if name in names[:required] else f"{name}=defaults[{name!r}]" for name in names]
         shown.insert(positional, "*")
         made = {"defaults": defaults}
-        exec(f"def {function.__name__}({', '.join(shown)}): pass", made)  # checks arguments as Python does
+        exec(f"def {function.__name__}({', '.join(shown)}): pass", made)
+        checked = made[function.__name__]
 
         @functools.wraps(function)
         def entry(*arguments, **choices):
-            try:
-                made[function.__name__](*arguments, **choices)
-            except TypeError as error:
-                raise explained(error, choices) from None
+            if not choices.keys() <= defaults.keys():
+                try:
+                    checked(*arguments, **choices)  # raises Python's own error, or the name is a required argument's
+                except TypeError as error:
+                    raise explained(error, choices) from None
             return function(*arguments, **choices)
 
-        entry.__wrapped__ = made[function.__name__]
+        entry.__wrapped__ = checked
         return entry
     return make

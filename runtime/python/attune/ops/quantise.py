@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """quantise(): makes 8-bit tensors and their factors for attention() in attention.py."""
-import ctypes
-from collections import namedtuple
-
 from ..core import tensors
-from ..core.library import Operands, Scale, Tensor
-from ..core.operands import extent_of, operand_address
+from ..core.operands import extent_of
 from ..core.problem import v_layout_of, whole, word
-from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
-from .call import kept_call
-from .context import context_of, refuse_capture
+from ..core.torch_state import in_graphs, needs_op, refuse_gradients, untraced
+from .call import Call, Operand, check_new, kept_call
+from .context import context_of
 
-# Everything that depends only on the tensor's shape and strides and on choices. inner: the visible part of out's padded
-# last dimension.
-_Call = namedtuple("_Call", "plan template out_shape out_dtype inner scale_shape scale_dtype")
+_OPERANDS = Operand("x", "q"), Operand("tensor", "o"), Operand("scale", "o_scale")
 
 
 def _padded(extent):
@@ -21,8 +15,7 @@ def _padded(extent):
 
 
 def _make_call(context, x, dtype, scale_block, rotation, v_layout):
-    tensors.check_plain("x", x)
-    refuse_capture(ordinal_of(tensors.target_of(x)), "quantise")
+    check_new("quantise", {"x": x}, "x")
     tensors.check_rank("x", x, tensors.DIMENSIONS[tensors.ROWS])
     own = tensors.dtype_text(x.dtype)
     if own not in ("fp32", "bf16", "fp16"):
@@ -39,10 +32,11 @@ def _make_call(context, x, dtype, scale_block, rotation, v_layout):
     o = tensors.empty(x, out_shape, out_dtype)[..., :inner]
     strides = (tensors.layout_strides("x", x), (0, 0, 0), (0, 0, 0), tensors.layout_strides("tensor", o, layout))
     plan = context.plan_with_strides(problem, strides)
-    extent = extent_of("x", x, tuple(x.shape), own, plan.target, x)
-    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extent.strides[:3]), o=Tensor(None, *strides[3]),
-                        o_scale=Scale(None, heads * blocks, blocks, 1, 1))
-    return _Call(plan, template, out_shape, out_dtype, inner, (batch, heads, blocks), tensors.native_dtype(x, "fp32"))
+    extents = {"x": extent_of("x", x, tuple(x.shape), own, plan.target, x), "tensor": None, "scale": None}
+    # inner: the visible part of out's padded last dimension.
+    return Call(plan, _OPERANDS, extents, dict(tensor=strides[3], scale=(heads * blocks, blocks)), inner=inner,
+                out_shape=out_shape, out_dtype=out_dtype, scale_shape=(batch, heads, blocks),
+                scale_dtype=tensors.native_dtype(x, "fp32"))
 
 
 def _call_of(context, x, dtype, scale_block, rotation, v_layout):
@@ -76,11 +70,9 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     call = _call_of(context, x, dtype, scale_block, rotation, v_layout)
     o = tensors.empty(x, call.out_shape, call.out_dtype)[..., :call.inner]
     scale = tensors.empty(x, call.scale_shape, call.scale_dtype)
-    operands = Operands.from_buffer_copy(call.template)
-    operands.q.data, operands.o.data = operand_address("x", x), operand_address("tensor", o)
-    operands.o_scale.data = tensors.address("scale", scale)
-    if operands.q.data is None:
+    operands, at = call.bind(dict(x=x, tensor=o, scale=scale), fresh=True)
+    if at["x"] is None:
         tensors.fill(scale, 1.0)  # there are no elements
     else:
-        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+        call.run(operands)
     return o, (scale if scale_block > 0 else scale[..., 0])

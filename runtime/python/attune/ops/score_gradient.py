@@ -5,14 +5,14 @@ from functools import partial
 
 from ..core import tensors
 from ..core.copies import readable_operand
-from ..core.torch_state import in_graphs, needs_op, refuse_gradients, stream_address, untraced
+from ..core.torch_state import in_graphs, needs_op, refuse_gradients, untraced
 from ..score.capture_gradient import CaptureGradient, find_capture, names_of
 from ..score.features import LEARNED, extents_of
 from ..score.scores import scores_of
 from .attention import OF_GRADIENTS, choices_of
-from .backward import (OF_PROBLEM, bind_call, check_like_o, check_operands, check_ranks, checked_choices, make_call,
+from .backward import (OF_PROBLEM, check_like_o, check_operands, check_ranks, checked_choices, make_call,
                        readable_lse)
-from .call import kept_call
+from .call import kept_call, key_of
 from .context import context_of
 from .padding import is_between, widened, widened_arguments
 from .public import with_keywords
@@ -90,12 +90,11 @@ def _run(context, given, choices, scores, asked, output, fields=()):
     """Writes the gradient that the problem's fields name. asked: fields as a text. fields: as in make_call()."""
     given, keywords = {**given, "dscores": output}, {name: choices[name] for name in OF_PROBLEM}
     asked += ",deterministic=1" if choices["deterministic"] else ""
-    key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x)
-                                              for each, x in given.items()), choices_of(**keywords), scores.key)
+    key = "score gradient", asked, fields, *key_of(given), choices_of(**keywords), scores.key
     call = kept_call(context, key, lambda: make_call(context, given, asked, keywords, scores, fields))
-    operands, _ = bind_call(call, given)
+    operands, _ = call.bind(given, fresh=True)
     kept = scores.give(operands, call.plan)  # lives until the call is enqueued
-    call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    call.run(operands)
     del kept
 
 

@@ -9,7 +9,7 @@ from ..core.problem import real, whole
 from ..core.torch_state import records_gradients, refuse_gradients
 from .block_maps import use_of
 from .dropout import Seeds, rate_of
-from .features import FEATURES, MASKS, TENSORS, extents_of, parts_of
+from .features import FEATURES, TENSORS, extents_of, parts_of
 from .programs import KINDS, bind, declared_in, refuse_stop
 
 _BACKWARD, _OF_V = 4, 4  # values of attune_op and attune_gradient
@@ -197,15 +197,16 @@ def _mods(features, given):
     return mods
 
 
+_BY_KEYWORD = tuple((feature.keyword, feature) for feature in FEATURES)
+
+
 def scores_of(given):
     """Returns the features among a call's keywords, dropout among them, as Scores; None if there is none."""
     text, captures, seeds = "", [], None
     if given.get("dropout_p"):
         text, seeds = f",dropout={rate_of(given['dropout_p'])!r}", Seeds(given.get("seed"), given.get("offset"))
-    for feature in FEATURES:
-        value = given.get(feature.keyword)
-        if value is None:
-            continue
+    found = [(feature, given[keyword]) for keyword, feature in _BY_KEYWORD if given.get(keyword) is not None]
+    for feature, value in found:
         if feature.read:
             text += f",{feature.field}={feature.read(value)!r}"
         elif feature.captures:
@@ -214,9 +215,9 @@ def scores_of(given):
                 _tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
             text += f",{feature.field}={fields[0]}"
             captures += list(zip(feature.captures, parts, feature.axes))
-    mods = () if all(given.get(kind) is None for kind in KINDS) else _mods(captures, given)
+    mods = _mods(captures, given) if any(feature.is_program for feature, _ in found) else ()
     block_map = given.get("block_map")
-    map_use = 0 if block_map is None else use_of(block_map, any(given.get(name) is not None for name in MASKS))
+    map_use = 0 if block_map is None else use_of(block_map, any(feature.is_mask for feature, _ in found))
     return Scores(text, captures, mods, block_map, map_use, seeds) if text or mods or map_use else None
 
 

@@ -12,7 +12,6 @@ from ..ops.context import context_of
 from ..ops.prepare import prepare
 from ..ops.public import with_keywords
 
-_POSITIONAL = ("mask", "window", "scale", "out", "return_lse")
 TUNED = ("pinned", "exact", "bucket", "nearest")
 
 
@@ -66,7 +65,7 @@ class Why:
         return [f"{'advice':10} attune.tune({', '.join(words)}) measures the kernels for this very shape"]
 
 
-@with_keywords({name: default for name, default in DEFAULTS.items() if name not in _POSITIONAL})
+@with_keywords(DEFAULTS)
 def why(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **keywords):
     """Returns a Why: which kernel attention() runs for these arguments, which rung of the ladder chose its config, and
     why other kernels were not chosen. str() of it is the answer as text.

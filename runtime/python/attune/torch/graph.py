@@ -379,9 +379,8 @@ def cascade(q, levels, *, return_lse=False, out=None, **choices):
     return (o, lse) if return_lse else o
 
 
-def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
-           row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
-           v_scale=None, make_scales=False, dtype_kv=None, context=None):
+def append(k, v, k_cache, v_cache, kv_lengths=None, *, interleaved=False, q=None, q_out=None, k_scale=None,
+           v_scale=None, make_scales=False, dtype_kv=None, context=None, **given):
     """Implements append_kv() through the op."""
     make_scales = flag("make_scales", make_scales)
     _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
@@ -392,8 +391,7 @@ def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=No
         q_out = q.new_empty(q.shape)
     torch.ops.attune.append_kv(
         k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=flag(
-            "interleaved", interleaved)), kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins,
-        seqlen_q=seqlen_q, row_slots=row_slots, positions=positions, cos=cos, sin=sin, q=q, q_out=q_out, **scales)
+            "interleaved", interleaved)), kv_lengths=kv_lengths, q=q, q_out=q_out, **given, **scales)
     return q_out
 
 
