@@ -38,13 +38,11 @@ def noted_plans():
     before, _state.plans = getattr(_state, "plans", None), []
     with _lock:
         _threads += 1
-    if module is not None:
-        module.check_all(True)  # calls that the C module knows take the Python path too
+    module.check_all(True)  # calls that the C module knows take the Python path too
     try:
         yield _state.plans
     finally:
-        if module is not None:
-            module.check_all(False)
+        module.check_all(False)
         with _lock:
             _threads -= 1
         _state.plans = before

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_backward(): gradients of attention with respect to q, k and v. Calls with equal shapes, strides and choices
 share one plan. torch/autograd.py calls it for PyTorch's autograd."""
-import ctypes
 import sys
 
 from ..core import tensors
 from ..core.copies import readable, readable_operand
 from ..core.flags import flag, flag_or_none, is_deterministic
-from ..core.library import GradientOperands, Tensor, module
+from ..core.library import module
 from ..core.operands import extent_of, lse_extent
 from ..core.preparing import preparing
 from ..core.problem import check_beside, problem_text, word
@@ -105,11 +104,11 @@ def make_call(context, given, asked, keywords, scores, fields=()):
     text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},{asked}"
     for name in ("o", "dout"):
         tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
-    strides = GradientOperands(size=ctypes.sizeof(GradientOperands))
+    strides = module.GradientOperands()
     for name in ("dout", "dq", "dk", "dv", "dscores"):
         if given.get(name) is not None:
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
-            setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
+            setattr(strides, name, module.Tensor(None, *tensors.layout_strides(name, given[name])))
     programs = () if scores is None else scores.programs()
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS],
                                      (*programs, *fields), strides)
@@ -241,9 +240,7 @@ _FAST["deterministic"] = False
 
 
 def _quickly(checked):
-    """Returns `checked` without its recipe, through the C module if there is one."""
-    if module is None:
-        return lambda *arguments, **choices: checked(*arguments, **choices)[0]
+    """Returns `checked` without its recipe, as a fast path."""
     names = ("dout", "q", "k", "v", "o", "lse", "dlse", "gradients", *_FAST)
     return quick.function(checked, "attention_backward", (names, (None, "qkv", *_FAST.values()), 6, 8), contexts=False)
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Call: all that calls with equal shapes, strides and choices share. The other modules of ops/ give it the list of
 their operands. attention() has core/operands.py's Layout instead, which Plan.run() shares."""
-import ctypes
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import AppendOperands, GradientOperands, Operands, Scale, Tensor
+from ..core.library import module
 from ..core.operands import operand_address, share_memory
 from ..core.preparing import note
 from ..core.problem import check_beside
@@ -15,7 +14,7 @@ from .context import refuse_capture
 # name: the argument's. field: its place in attune_operands, or in the struct `part` of it. written: by the call. over:
 # the operand whose memory it may have, if both have the same strides: kernels read a row before they write it.
 Operand = namedtuple("Operand", "name field part written over", defaults=(None, False, None))
-_PARTS = {"gradients": GradientOperands, "append": AppendOperands}
+_PARTS = {"gradients": module.GradientOperands, "append": module.AppendOperands}
 
 
 class Call:
@@ -28,30 +27,30 @@ class Call:
         self.plan, self.extents, self.part, steps = plan, extents, None, dict(steps)
         vars(self).update(more)
         listed = [operand for operand in operands if operand.name in extents]
-        self._template, self._places = Operands(size=ctypes.sizeof(Operands)), []
+        self._template, self._places = module.Operands(), []
         for name, field, part, written, _ in listed:
             if part is not None and self.part is None:
-                self._of_part, self.part = part, _PARTS[part](size=ctypes.sizeof(_PARTS[part]))
+                self._of_part, self.part = part, _PARTS[part]()
             struct = self._template if part is None else self.part
             kind, strides = type(getattr(struct, field)), steps.get(name) or getattr(extents[name], "strides", None)
-            if kind in (Tensor, Scale):
-                steps_of_kind = strides[:3] if kind is Tensor else (*strides[:2], 1, 1)
+            if kind in (module.Tensor, module.Scale):
+                steps_of_kind = strides[:3] if kind is module.Tensor else (*strides[:2], 1, 1)
                 setattr(struct, field, kind(None, *steps_of_kind))
             elif strides is not None:
                 setattr(struct, f"{field}_batch_stride", strides[0])
                 setattr(struct, f"{field}_head_stride", strides[1])
-            address = operand_address if kind is Tensor else tensors.address
-            self._places.append((name, field, part, kind in (Tensor, Scale), address, written))
+            address = operand_address if kind is module.Tensor else tensors.address
+            self._places.append((name, field, part, kind in (module.Tensor, module.Scale), address, written))
         self._apart = list(_pairs_apart([operand for operand in listed if extents[operand.name] is not None], extents))
         plan.prepare()  # later captures need no extra call
 
     def bind(self, given, fresh=False):
         """Returns the struct with the addresses of the given tensors, and these by name. fresh: nothing that the call
         writes shares memory with another operand."""
-        operands, part, at = Operands.from_buffer_copy(self._template), None, {}
+        operands, part, at = self._template.copy(), None, {}
         if self.part is not None:
-            operands.kept = part = type(self.part).from_buffer_copy(self.part)
-            setattr(operands, self._of_part, ctypes.pointer(part))
+            part = self.part.copy()
+            setattr(operands, self._of_part, part)
         for name, field, of_part, is_struct, address, written in self._places:
             at[name] = found = address(name, given[name], written)
             struct = operands if of_part is None else part

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_kvcache(): attention over keys and values in a cache. Calls with equal shapes, strides and choices share
 one plan."""
-import ctypes
 import math
 
 from ..core import tensors
 from ..core.flags import flag
 from ..core.habits import OF_CACHES
-from ..core.library import CacheOperands
+from ..core.library import module
 from ..core.operands import ALIGNMENT, extent_of, steps_of
 from ..core.preparing import preparing
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
@@ -188,9 +187,8 @@ def stride_of(page_table):
 def give_lists(operands, lists, stride, num_pages=0):
     """Puts the lists into the struct of a call. Returns the object that must live until the call is enqueued."""
     addresses = {name: None if x is None else tensors.address(name, x) for name, x in lists.items()}
-    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=stride, num_pages=num_pages, **addresses)
-    operands.cache = ctypes.pointer(cache)
-    return cache
+    operands.cache = module.CacheOperands(page_table_stride=stride, num_pages=num_pages, **addresses)
+    return operands.cache
 
 
 def _rows_of_lse(q, lists, seqlen_q):

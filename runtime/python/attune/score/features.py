@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of score features: all that Python knows of each. A new feature is a row here and a keyword of attention(),
 and of attention_kvcache() if it is over caches. Used by scores.py, ops/, torch/ and tools/why.py."""
-import ctypes
 from collections import namedtuple
 
-from ..core.problem import real, whole
+from ..core.problem import in_fp32, real, whole
 
 
 def _softcap(value):
     number = real("softcap", value)
-    if not 0 < ctypes.c_float(number).value < float("inf"):
+    if not 0 < in_fp32(number) < float("inf"):
         raise ValueError(f"softcap is {number}; must be above 0 and finite in fp32, or None")
     return number
 
