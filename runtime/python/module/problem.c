@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of attune_problem's fields: all that the Python package knows of its layout. See
+ * problem.h. */
+#include "problem.h"
+
+#include <stddef.h>
+
+#include "library.h"
+
+/* A row: the name in Python, which is that of the member. */
+#define F(name) \
+  { #name, ATTUNE_KIND(((attune_problem*)0)->name), offsetof(attune_problem, name), NULL }
+
+static const Field fields[] = {F(op),
+                               F(dtype),
+                               F(dtype_kv),
+                               F(dtype_o),
+                               F(mask),
+                               F(head_dim_qk),
+                               F(head_dim_v),
+                               F(num_heads_q),
+                               F(num_heads_kv),
+                               F(batch),
+                               F(seqlen_q),
+                               F(seqlen_kv),
+                               F(window_left),
+                               F(window_right),
+                               F(softmax_scale),
+                               F(dropout),
+                               F(accuracy),
+                               F(v_layout),
+                               F(scale_block_q),
+                               F(scale_block_kv),
+                               F(rotation),
+                               /* Scores */
+                               F(softcap),
+                               F(bias),
+                               F(relative_bias),
+                               F(alibi),
+                               F(mask_tensor),
+                               F(key_lengths),
+                               F(documents),
+                               F(prefix),
+                               F(chunk),
+                               F(score_mod),
+                               F(mask_mod),
+                               F(sinks),
+                               F(block_map),
+                               /* Caches */
+                               F(page_size),
+                               F(packed_q),
+                               F(num_pages),
+                               F(packed_kv),
+                               F(batch_invariant),
+                               F(v_in_k),
+                               F(kv_factors),
+                               F(rotary),
+                               F(rotary_dim),
+                               F(rotary_interleaved),
+                               F(rotary_q),
+                               /* Gradients */
+                               F(gradients),
+                               F(score_gradient),
+                               F(load),
+                               F(accumulate),
+                               F(deterministic),
+                               F(repeats),
+                               {NULL, kInt32, 0, NULL}};
+
+StructType problem_struct = {"Problem", sizeof(attune_problem), fields, 1, 1, NULL};
+
+static int set_fields(PyObject* problem, PyObject* pairs) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(pairs); ++i) {
+    const char* name;
+    PyObject* value;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "sO", &name, &value) ||
+        struct_set(problem, &problem_struct, name, value) != 0)
+      return -1;
+  }
+  return 0;
+}
+
+PyObject* make_problem(PyObject* module, PyObject* arguments) {
+  const char* text;
+  PyObject* pairs;
+  if (!PyArg_ParseTuple(arguments, "yO!:problem", &text, &PyTuple_Type, &pairs)) return NULL;
+  PyObject* problem = make_struct(&problem_struct);
+  if (problem == NULL) return NULL;
+  attune_problem* parsed = struct_data(problem, &problem_struct);
+  if (check_status(library.attune_problem_parse_sized(text, parsed, sizeof *parsed)) != 0 ||
+      set_fields(problem, pairs) != 0)
+    Py_CLEAR(problem);
+  return problem;
+}
