@@ -44,7 +44,6 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_NVRTC_FOLDERS",   "folders that may hold it, split by ':'",    "none"},
     {"ATTUNE_CPU_PLUGIN",      "path of libattune_clang.so",                "beside libattune"},
     {"ATTUNE_LIBRARY",         "path of libattune.so, for Python",          "beside the module"},
-    {"ATTUNE_PYTHON_MODULE",   "0 = Python calls by ctypes alone",          "1"},
 };
 // clang-format on
 

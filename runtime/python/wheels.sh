@@ -25,10 +25,15 @@ if command -v ccache >/dev/null; then
 fi
 
 "$python" -m build --sdist --no-isolation --outdir "$out" . >"$build/sdist.log" 2>&1 || { cat "$build/sdist.log"; exit 1; }
+free_threaded=
+for version in 3.13 3.14; do  # their own modules, where these interpreters are installed
+  interpreter=$(command -v "python${version}t" || true)
+  free_threaded=$free_threaded${interpreter:+$interpreter;}
+done
 for project in . runtime/python/cpu; do
   name=attune$([ "$project" = . ] || echo -cpu)
   PATH="$build/tools/bin:$PATH" LDFLAGS="-B$build/glibc ${LDFLAGS:-}" "$python" -m pip wheel "$project" --no-build-isolation --no-deps \
-    --config-settings "build-dir=$build/$name" --wheel-dir "$build/plain" >"$build/$name.log" 2>&1 || { tail -50 "$build/$name.log"; exit 1; }
+    --config-settings "build-dir=$build/$name" --config-settings "cmake.define.ATTUNE_FREE_THREADED=$free_threaded" --wheel-dir "$build/plain" >"$build/$name.log" 2>&1 || { tail -50 "$build/$name.log"; exit 1; }
 done
 rm -f "$out"/attune*.whl
 for wheel in "$build"/plain/*.whl; do

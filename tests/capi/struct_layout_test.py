@@ -1,58 +1,63 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Python's mirror of the public structs has their fields, sizes and offsets, as a C program prints them that is made of
-the header: structs have versions, so a mirror that lacks a field would work, and silently ignore it.
+"""The C module's structs have the fields of the public structs, at the offsets that a C program prints: a struct
+without a field would work, and silently ignore it.
 
-Usage: struct_layout_test.py INCLUDE_DIR CC (with PYTHONPATH and ATTUNE_LIBRARY as for the module)
+Usage: struct_layout_test.py INCLUDE_DIR CC (with PYTHONPATH and ATTUNE_LIBRARY as for the package)
 """
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-from attune.core import library as _library
+from attune.core.library import module
 from header_structs import c_program, structs
 
-MIRRORS = {
-    "attune_context_options": _library.ContextOptions, "attune_memory_bundle": _library.MemoryBundle,
-    "attune_problem": _library.Problem, "attune_tensor": _library.Tensor, "attune_scale": _library.Scale,
-    "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo, "attune_capture": _library.Capture,
-    "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
-    "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
-    "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
-    "attune_append_operands": _library.AppendOperands, "attune_rotary": _library.Rotary,
-    "attune_cache_operands": _library.CacheOperands, "attune_dropout_operands": _library.DropoutOperands,
-    "attune_gradient_operands": _library.GradientOperands,
-    **{f"attune_problem_{name}": kind
-       for name, kind in _library.Problem._fields_ if name in _library.Problem._anonymous_}}
+OF_MODULE = {
+    "attune_problem": module.Problem, "attune_tensor": module.Tensor, "attune_scale": module.Scale,
+    "attune_operands": module.Operands, "attune_score_operands": module.ScoreOperands,
+    "attune_block_map": module.BlockMapStruct, "attune_append_operands": module.AppendOperands,
+    "attune_rotary": module.Rotary, "attune_cache_operands": module.CacheOperands,
+    "attune_dropout_operands": module.DropoutOperands, "attune_gradient_operands": module.GradientOperands}
+HIDDEN = ("size", "reserved")  # Python neither reads nor writes them
+PARTS = ("scores", "backward", "cache", "append", "quantise")  # of attune_problem; Python has their fields in Problem
 
 
-def mirrored():
-    """Yields the lines of the C program, for the mirror."""
-    for struct, mirror in MIRRORS.items():
-        yield f"{struct} {_library.ctypes.sizeof(mirror)} 0"
-        for name, _ in mirror._fields_:
-            field = getattr(mirror, name)
-            yield f"{struct}.{name} {field.size} {field.offset}"
+def in_problem(in_c):
+    """Returns the offsets with fields of parts as fields of attune_problem."""
+    found = {}
+    for field, offset in in_c.items():
+        struct, name = field.split(".")
+        part = struct.removeprefix("attune_problem_")
+        if part in PARTS:
+            found[f"attune_problem.{name}"] = in_c[f"attune_problem.{part}"] + offset
+        elif struct != "attune_problem" or name not in PARTS:
+            found[field] = offset
+    return found
 
 
 def main():
     include, cc = sys.argv[1:]
     fields = structs("".join(
         header.read_text() for header in sorted((pathlib.Path(include) / "attune").glob("attune_*types.h"))))
+    wanted = (*OF_MODULE, *(f"attune_problem_{part}" for part in PARTS))
+    fields = {struct: [name for name in fields[struct] if name not in HIDDEN] for struct in wanted}
     if sum(map(len, fields.values())) < 60:
         sys.exit(f"the header's structs were not understood: {fields}")
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "layout"
         subprocess.run([cc, "-std=c11", f"-I{include}", "-x", "c", "-", "-o",
                         str(program)], input=c_program(fields), text=True, check=True)
-        in_c = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
-    in_python = list(mirrored())
-    # "reserved" of a part hides that of attune_problem in Python.
-    different = sorted(line for line in set(in_c) ^ set(in_python) if ".reserved " not in line)
-    print(f"{len(in_c)} lines of name, size, offset")
-    for line in different:
-        print(f"{'in C alone' if line in in_c else 'in Python alone'}: {line}")
+        printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
+    in_c = in_problem({line.split()[0]: int(line.split()[2]) for line in printed if "." in line})
+    in_module = {
+        f"{struct}.{name}": offset
+        for struct, of in OF_MODULE.items()
+        for name, offset in of.offsets.items()}
+    print(f"{len(in_c)} fields")
+    different = sorted(set(in_c.items()) ^ set(in_module.items()))
+    for name, offset in different:
+        print(f"{'in C alone' if in_c.get(name) == offset else 'in Python alone'}: {name} at {offset}")
     return 1 if different else 0
 
 

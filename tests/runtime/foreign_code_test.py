@@ -56,6 +56,8 @@ class ForeignCode(unittest.TestCase):
             own = self.folder / f"own-{plugins}"
             (own / "lib").mkdir(parents=True)
             shutil.copy(LIBRARY, own / "lib" / "libattune.so")
+            for module in pathlib.Path(LIBRARY).parent.glob("_attune.*.so"):
+                shutil.copy(module, own / "lib")
             for plugin in pathlib.Path(LIBRARY).resolve().parent.glob("libattune_clang.so") if plugins else ():
                 (own / "lib" / plugin.name).symlink_to(plugin)
             for loader_path in ("lib", "", "/usr/lib:", None):

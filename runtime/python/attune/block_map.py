@@ -9,12 +9,11 @@ it to attention(..., block_map=).
     block_map = attune.block_map.from_blocks(blocks, 128, 128, seqlen, seqlen)  # block-sparse: a mask by itself
     o = attune.attention(q, k, v, mask="causal", block_map=block_map)
 """
-import ctypes
 import sys
 from collections import namedtuple
 
 from .core import tensors
-from .core.library import BlockMapStruct, check, library
+from .core.library import module
 from .core.problem import check_beside, whole, word
 from .core.torch_state import ordinal_of, refuse_recording, stream_address
 from .score.block_maps import GRANULE_KEYS, GRANULE_ROWS, BlockMap
@@ -40,12 +39,8 @@ def _asked(q, k, mask, **masks):
     diagonal = word("mask", {None: "none", "causal": "causal_bottom_right"}.get(mask, mask))
     problem = parse(
         f"head_dim={head_dim},heads={q.shape[2]}/{k.shape[2]},batch={q.shape[0]},seqlen_q={q.shape[1]},"
-        f"seqlen_kv={k.shape[1]},mask={diagonal}{scores.text}")
-    for field, program in scores.programs():
-        setattr(problem, field, program)
-    layout = BlockMapStruct()
-    check(library.attune_block_map_init_sized(ctypes.byref(problem), ctypes.byref(layout), ctypes.sizeof(layout)))
-    return problem, layout, scores
+        f"seqlen_kv={k.shape[1]},mask={diagonal}{scores.text}", scores.programs())
+    return problem, module.block_map_layout(problem), scores
 
 
 def axes_of(q, k, *, mask=None, context=None, **masks):
@@ -73,12 +68,9 @@ def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None,
     rows, keys = -(-layout.seqlen_q // GRANULE_ROWS), -(-layout.seqlen_kv // GRANULE_KEYS)
     memory = tensors.empty(q, (layout.batch, layout.num_heads, rows, layout.row_stride), _uint8(q))
     made = BlockMap(memory[..., :keys], layout.seqlen_q, layout.seqlen_kv, hides=False)
-    given, kept = scores.operands(_Reader(problem, target))  # lives until the call is enqueued
-    check(
-        library.attune_block_map_build(
-            context_of(context, target)._handle, ctypes.byref(problem), ctypes.byref(given), ctypes.byref(made.struct),
-            stream_address(None, ordinal_of(target))))
-    del kept
+    module.block_map_build(
+        context_of(context, target)._handle, problem, scores.operands(_Reader(problem, target)), made.struct,
+        stream_address(None, ordinal_of(target)))
     return made
 
 

@@ -2,6 +2,8 @@
  * Workspaces by stream and by thread: see arena.h. */
 #include "arena.h"
 
+#include <sys/mman.h>
+
 typedef struct StreamArena {
   int ordinal;
   void* stream;
@@ -20,15 +22,37 @@ static PyMemberDef members[] = {
     {"busy", T_INT, offsetof(Arena, busy), 0, "Python prepares a run"},
     {NULL, 0, 0, 0, NULL}};
 
+static void unmap(Arena* arena) {
+  if (arena->mapped != NULL) munmap(arena->mapped, arena->mapped_bytes);
+  arena->mapped = NULL;
+}
+
+/* Private, because a forked child must not write into its parent's. Pages take memory when they are
+ * first touched. */
+static PyObject* map(PyObject* self, PyObject* size) {
+  Arena* arena = (Arena*)self;
+  size_t bytes = PyLong_AsSize_t(size);
+  if (PyErr_Occurred()) return NULL;
+  unmap(arena);
+  void* mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return PyErr_NoMemory();
+  arena->mapped = mapped;
+  arena->mapped_bytes = bytes;
+  arena->address = (unsigned long long)(uintptr_t)mapped;
+  Py_RETURN_NONE;
+}
+
 static void dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF((PyObject*)type);
+  unmap((Arena*)self);
+  free_object(self);
 }
 
 PyObject* make_arena_type(void) {
+  static PyMethodDef methods[] = {
+      {"map", map, METH_O, "Sets the address to that of `size` new bytes of the host, of zeros."},
+      {NULL, NULL, 0, NULL}};
   static PyType_Slot slots[] = {{Py_tp_members, members},
+                                {Py_tp_methods, methods},
                                 {Py_tp_dealloc, dealloc},
                                 {Py_tp_doc, "The state of a workspace that a run needs."},
                                 {0, NULL}};
@@ -61,7 +85,6 @@ static int add_of_stream(int ordinal, void* stream, PyObject* arena) {
 }
 
 PyObject* add_arena(PyObject* module, PyObject* arguments) {
-  (void)module;
   int ordinal;
   unsigned long long stream;
   PyObject* arena;

@@ -12,6 +12,8 @@ typedef struct Arena {
   unsigned long long size;
   unsigned long long zero_bytes; /* first bytes that are zero between runs */
   int busy;                      /* a thread is between ready() and its launch, in Python */
+  void* mapped;                  /* memory of the host that the arena owns, or NULL */
+  size_t mapped_bytes;
 } Arena;
 
 PyObject* make_arena_type(void);

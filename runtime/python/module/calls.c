@@ -212,7 +212,6 @@ static PyObject* call_plan(PyObject* self, PyObject* const* given, Py_ssize_t nu
 
 static void signature_dealloc(PyObject* self) {
   Signature* call = (Signature*)self;
-  PyTypeObject* type = Py_TYPE(self);
   Py_XDECREF(call->names);
   Py_XDECREF(call->defaults);
   Py_XDECREF(call->checked);
@@ -220,9 +219,7 @@ static void signature_dealloc(PyObject* self) {
   Py_XDECREF(call->watch);
   PyMem_Free(call->name);
   PyMem_Free(call->doc);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF((PyObject*)type);
+  free_object(self);
 }
 
 PyObject* make_signature_type(void) {
@@ -258,8 +255,7 @@ static int take_parameters(Signature* call) {
 
 static Signature* make_signature(const char* name, const char* doc, PyObject* names,
                                  PyObject* defaults, PyObject* checked) {
-  allocfunc allocate = (allocfunc)PyType_GetSlot((PyTypeObject*)signature_type, Py_tp_alloc);
-  Signature* call = (Signature*)allocate((PyTypeObject*)signature_type, 0);
+  Signature* call = (Signature*)allocate_object(signature_type);
   if (call == NULL) return NULL;
   Py_INCREF(names);
   Py_INCREF(defaults);
@@ -308,10 +304,7 @@ PyObject* make_function(PyObject* module, PyObject* arguments) {
 }
 
 static PyObject* plan_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  (void)arguments;
-  (void)keywords;
-  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-  Plan* plan = (Plan*)allocate(type, 0);
+  Plan* plan = (Plan*)allocate_object(type);
   if (plan == NULL) return NULL;
   plan->table = make_table(kPlanCalls);
   if (plan->table != NULL) return (PyObject*)plan;
@@ -320,11 +313,8 @@ static PyObject* plan_new(PyTypeObject* type, PyObject* arguments, PyObject* key
 }
 
 static void plan_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   Py_XDECREF(((Plan*)self)->table);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF((PyObject*)type);
+  free_object(self);
 }
 
 PyObject* make_plan_type(void) {
@@ -339,7 +329,6 @@ PyObject* make_plan_type(void) {
 }
 
 PyObject* make_plan_method(PyObject* module, PyObject* arguments) {
-  (void)module;
   const char *name, *doc;
   PyObject *names, *defaults, *checked;
   int required, positional;
@@ -361,7 +350,5 @@ PyObject* make_plan_method(PyObject* module, PyObject* arguments) {
 }
 
 PyObject* counters(PyObject* module, PyObject* none) {
-  (void)module;
-  (void)none;
   return Py_BuildValue("{sKsKsK}", "hits", num_hits, "misses", num_misses, "kept", num_kept);
 }

@@ -29,15 +29,12 @@ static const GraphFunctions* functions(void) {
 }
 
 PyObject* watches_graphs(PyObject* module, PyObject* none) {
-  (void)module;
-  (void)none;
   const GraphFunctions* driver = functions();
   return PyBool_FromLong(driver->capture_info && driver->make_object && driver->retain_object &&
                          driver->exchange_mode);
 }
 
 PyObject* capture_of(PyObject* module, PyObject* arguments) {
-  (void)module;
   unsigned long long stream, id = 0;
   if (!PyArg_ParseTuple(arguments, "K:capture_of", &stream)) return NULL;
   const GraphFunctions* driver = functions();
@@ -55,7 +52,6 @@ PyObject* capture_of(PyObject* module, PyObject* arguments) {
 static void mark_gone(void* word) { atomic_store((atomic_int*)word, 1); }
 
 PyObject* watch_graph(PyObject* module, PyObject* arguments) {
-  (void)module;
   unsigned long long graph;
   if (!PyArg_ParseTuple(arguments, "K:watch_graph", &graph)) return NULL;
   enum { kNoDestructorSync = 1, kMove = 1 };
@@ -74,7 +70,6 @@ PyObject* watch_graph(PyObject* module, PyObject* arguments) {
 }
 
 PyObject* graph_is_gone(PyObject* module, PyObject* arguments) {
-  (void)module;
   unsigned long long address;
   if (!PyArg_ParseTuple(arguments, "K:graph_is_gone", &address)) return NULL;
   atomic_int* word = (atomic_int*)(uintptr_t)address;
@@ -84,8 +79,6 @@ PyObject* graph_is_gone(PyObject* module, PyObject* arguments) {
 }
 
 PyObject* relax_captures(PyObject* module, PyObject* none) {
-  (void)module;
-  (void)none;
   enum { kRelaxed = 2 };
   int mode = kRelaxed;
   if (functions()->exchange_mode != NULL) functions()->exchange_mode(&mode);

@@ -3,59 +3,82 @@
 #include "library.h"
 
 #include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
 
-typedef int (*AttuneRun)(const void* plan, const void* operands, void* workspace,
-                         size_t workspace_bytes, void* stream);
 typedef int (*StreamIsCapturing)(void* stream, int* status); /* cuStreamIsCapturing */
 
-static AttuneRun attune_run;
+Library library;
 static StreamIsCapturing stream_is_capturing;
-static PyObject* check_status;
+static PyObject* error_type;
 
-PyObject* connect_library(PyObject* module, PyObject* arguments) {
-  (void)module;
-  unsigned long long handle;
-  PyObject* check;
-  if (!PyArg_ParseTuple(arguments, "KO:connect", &handle, &check)) return NULL;
-  AttuneRun found = NULL;
-  *(void**)&found = dlsym((void*)(uintptr_t)handle, "attune_run");
-  if (found == NULL || (attune_run != NULL && attune_run != found)) {
-    PyErr_SetString(PyExc_ImportError, found ? "another libattune.so is in use by this process"
-                                             : "libattune.so has no attune_run");
-    return NULL;
+#define ATTUNE_LIBRARY_NAME(name) {#name, offsetof(Library, name)},
+static const struct LibraryName {
+  const char* name;
+  size_t offset;
+} names[] = {ATTUNE_LIBRARY_FUNCTIONS(ATTUNE_LIBRARY_NAME)};
+#undef ATTUNE_LIBRARY_NAME
+
+static int find_functions(void* handle, const char* path, Library* found) {
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    void* function = dlsym(handle, names[i].name);
+    if (function == NULL) {
+      PyErr_Format(PyExc_ImportError, "%s has no %s; must be of this module's version of attune",
+                   path, names[i].name);
+      return -1;
+    }
+    memcpy((char*)found + names[i].offset, &function, sizeof function);
   }
-  attune_run = found;
-  PyObject* old = check_status;
-  Py_INCREF(check);
-  check_status = check;
-  Py_XDECREF(old);
-  Py_RETURN_NONE;
+  int version = (int)found->attune_abi_version();
+  if (version == ATTUNE_ABI_VERSION) return 0;
+  PyErr_Format(PyExc_ImportError, "%s has ABI version %d; must be %d, as this module's", path,
+               version, ATTUNE_ABI_VERSION);
+  return -1;
 }
 
-static int raise_status(int status) {
-  PyObject* number = PyLong_FromLong(status);
-  PyObject* none = number ? PyObject_CallFunctionObjArgs(check_status, number, NULL) : NULL;
-  Py_XDECREF(number);
-  if (none != NULL) PyErr_SetString(PyExc_SystemError, "a failed run was not reported");
-  Py_XDECREF(none);
+int connect_library(PyObject* arguments) {
+  PyObject *path, *error;
+  if (!PyArg_ParseTuple(arguments, "O&O:connect", PyUnicode_FSConverter, &path, &error)) return -1;
+  Library found;
+  void* handle = dlopen(PyBytes_AsString(path), RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) PyErr_SetString(PyExc_OSError, dlerror());
+  int is_usable = handle != NULL && find_functions(handle, PyBytes_AsString(path), &found) == 0;
+  Py_DECREF(path);
+  if (!is_usable) return -1;
+  if (library.attune_run != NULL && library.attune_run != found.attune_run) {
+    PyErr_SetString(PyExc_ImportError, "another libattune.so is in use by this process");
+    return -1;
+  }
+  library = found;
+  PyObject* old = error_type;
+  Py_INCREF(error);
+  error_type = error;
+  Py_XDECREF(old);
+  return 0;
+}
+
+int check_status(attune_status status) {
+  if (status == ATTUNE_OK) return 0;
+  const char* text = library.attune_last_error();
+  PyObject* message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  PyObject* error = message ? PyObject_CallFunction(error_type, "iO", (int)status, message) : NULL;
+  if (error != NULL) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  Py_XDECREF(error);
+  Py_XDECREF(message);
   return -1;
 }
 
 int run_plan(int ordinal, const void* plan, const void* operands, void* workspace,
              size_t workspace_bytes, void* stream) {
-  if (attune_run == NULL) {
-    PyErr_SetString(PyExc_RuntimeError, "_attune is not connected to libattune.so");
-    return -1;
-  }
-  int status;
+  attune_status status;
   if (ordinal >= 0) {
-    status = attune_run(plan, operands, workspace, workspace_bytes, stream);
+    status = library.attune_run(plan, operands, workspace, workspace_bytes, stream);
   } else {
     Py_BEGIN_ALLOW_THREADS;
-    status = attune_run(plan, operands, workspace, workspace_bytes, stream);
+    status = library.attune_run(plan, operands, workspace, workspace_bytes, stream);
     Py_END_ALLOW_THREADS;
   }
-  return status == 0 ? 0 : raise_status(status);
+  return check_status(status);
 }
 
 void* driver_function(const char* name) {

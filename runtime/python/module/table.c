@@ -27,8 +27,7 @@ static PyObject* table_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
     PyErr_Format(PyExc_ValueError, "capacity is %d; must be 1 to 1048576", capacity);
     return NULL;
   }
-  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-  Table* table = (Table*)allocate(type, 0);
+  Table* table = (Table*)allocate_object(type);
   if (table == NULL) return NULL;
   uint32_t slots = 4;
   while (slots < 2u * (uint32_t)capacity) slots *= 2;
@@ -45,7 +44,6 @@ static PyObject* table_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
 /* Empties each slot before it releases the entry: releasing runs Python code, which may use the
  * table. */
 static PyObject* table_clear(PyObject* self, PyObject* none) {
-  (void)none;
   Table* table = (Table*)self;
   ++table->clears;
   for (uint32_t i = 0; table->slots != NULL && i <= table->mask; ++i) {
@@ -59,13 +57,10 @@ static PyObject* table_clear(PyObject* self, PyObject* none) {
 }
 
 static void table_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   PyObject* none = table_clear(self, NULL);
   Py_XDECREF(none);
   PyMem_Free(((Table*)self)->slots);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF((PyObject*)type);
+  free_object(self);
 }
 
 static Py_ssize_t table_length(PyObject* self) { return (Py_ssize_t)((Table*)self)->count; }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times the host cost of calls from Python: a prepared launcher, Plan.run(), attune.attention() (plain, causal, with
-two features), attention_kvcache() and append_kv() of one token (pages and lengths on CUDA). Each runs through the C
-module and through ctypes, with PyTorch also by torch.ops and known signatures. Calls of the tensors' own library are
-timed for comparison. On the CPU target the tensors are empty, so nothing is computed; on CUDA the problem is small.
+two features), attention_kvcache() and append_kv() of one token (pages and lengths on CUDA), with PyTorch also by
+torch.ops and known signatures. "checked" is attention() on the Python path. Calls of the tensors' own library are timed
+for comparison. On the CPU target the tensors are empty, so nothing is computed; on CUDA the problem is small.
 
     python3 tests/bench/host/python_overhead.py [--target cuda] [--library torch] [--out OUT/python_overhead.json]
 
@@ -11,10 +11,11 @@ On CUDA the bare driver's launch is timed too (driver_floor.py), and the cost of
 it, round by round.
 
 Columns are us per call: `loop` in bursts of 200, as in a model's forward; `idle` alone on an idle device (CUDA). Shows
-the median and lowest of rounds that alternate between the C module and ctypes, each in a separate process. Fails if
-known calls do not run in the C module. Fails without --unlimited if, with NumPy on the CPU, the lowest cost is more
-than LIMITS times a ctypes call without arguments. Status 77 if the library, the target or the module is missing."""
+the median and lowest of rounds in a process of their own. Fails if known calls do not run in the C module. Fails
+without --unlimited if, with NumPy on the CPU, the lowest cost is more than LIMITS times a ctypes call without
+arguments. Status 77 if the library or the target is missing."""
 import argparse
+import ctypes
 import datetime
 import gc
 import json
@@ -32,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import publish  # noqa: E402
 
-# Through ctypes alone, these calls take 7, 130 and 200 times as long.
 LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
 CALLS = 200
 OURS = (*LIMITS, "attention_kvcache", "append_kv")
@@ -111,7 +111,7 @@ def runners(arguments, library, attune):
     except attune.Error as error:
         raise ImportError(f"no target: {error}") from error
     plan = context.plan(attune.problem_text(q, k, v), layout=(q, k, v, o))
-    ctypes_call = attune.core.library.library.attune_abi_version
+    ctypes_call = ctypes.CDLL(os.environ["ATTUNE_LIBRARY"]).attune_abi_version
     return {
         "launcher": plan.launcher(
             q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o), "attention": lambda: attune.attention(q, k, v),
@@ -119,7 +119,8 @@ def runners(arguments, library, attune):
         "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
         "attention, out": lambda: attune.attention(q, k, v, out=o),
         "attention, a Context": lambda: attune.attention(q, k, v, context=context), **of_caches(
-            arguments, library, attune, context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
+            arguments, library, attune, context), "checked": lambda: attune.ops.attention._checked(
+                q, k, v), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
         **library.peers(q), **(floor() if arguments.target == "cuda" else {})}
 
 
@@ -199,10 +200,10 @@ def measure(arguments):
     for name, run in found.items():
         for _ in range(30):
             run()
-        if module is not None and name in OURS:
+        if name in OURS:
             check_hits(name, run, module)
     gc.disable()  # collections would add random times
-    facts = {"library": library.version, "module": module is not None}
+    facts = {"library": library.version}
     if arguments.target == "cuda":
         import timing
         facts.update(timing.facts())
@@ -216,10 +217,9 @@ def measure(arguments):
         print(json.dumps(row), flush=True)
 
 
-def start(arguments, way):
+def start(arguments):
     command = [sys.executable, __file__, "--child", "--target", arguments.target, "--library", arguments.library]
-    child = subprocess.Popen(command, env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     first = child.stdout.readline()
     if not first:
         raise SystemExit(child.wait())
@@ -227,29 +227,21 @@ def start(arguments, way):
 
 
 def rounds(arguments):
-    ways = {"module": "1", "ctypes": "0"}
-    children, facts, samples = {}, {}, {}
-    for name, way in ways.items():
-        children[name], facts[name] = start(arguments, way)
-    if not facts["module"]["module"]:
-        print("SKIP: _attune.abi3.so is missing")
-        raise SystemExit(77)
+    child, facts = start(arguments)
+    samples = {}
     for _ in range(arguments.rounds):
-        for name, child in children.items():
-            child.stdin.write("\n")
-            child.stdin.flush()
-            for what, costs in json.loads(child.stdout.readline()).items():
-                for kind, cost in costs.items():
-                    samples.setdefault(what, {}).setdefault(f"{name}, {kind}", []).append(cost)
-    for child in children.values():
-        child.stdin.close()
-        child.wait()
-    summary = {
+        child.stdin.write("\n")
+        child.stdin.flush()
+        for what, costs in json.loads(child.stdout.readline()).items():
+            for kind, cost in costs.items():
+                samples.setdefault(what, {}).setdefault(f"module, {kind}", []).append(cost)
+    child.stdin.close()
+    child.wait()
+    return facts, {
         what: {
             kind: {"median_us": round(statistics.median(costs), 3), "min_us": round(min(costs), 3)}
             for kind, costs in kinds.items()}
         for what, kinds in samples.items()}
-    return facts["module"], summary
 
 
 def over_limits(summary):

@@ -16,7 +16,7 @@ import venv
 
 BUILD, PACKAGE, LIBRARY, PROGRAM, HEADERS = (pathlib.Path(argument).resolve() for argument in sys.argv[1:6])
 IMPORT_TIME = "import time\nbegin = time.process_time()\nimport attune\nprint(time.process_time() - begin)"
-LARGE = ("torch", "numpy", "transformers", "subprocess", "inspect", "json", "importlib.metadata")
+LARGE = ("torch", "numpy", "transformers", "subprocess", "inspect", "json", "importlib.metadata", "ctypes")
 MAX_IMPORT_S = 0.060
 
 
@@ -51,7 +51,7 @@ class AsWheel(unittest.TestCase):
         shutil.copy(LIBRARY, packages / "attune/libattune.so")
         shutil.copy(PROGRAM, packages / "attune/attune")
         shutil.copytree(HEADERS, packages / "attune/include")
-        for plugin in LIBRARY.parent.glob("*attune_*.so"):
+        for plugin in (*LIBRARY.parent.glob("*attune_*.so"), *LIBRARY.parent.glob("_attune.*.so")):
             (packages / "attune" / plugin.name).symlink_to(plugin)
         cls.installed = Installed(cls.folder, cls.folder / "venv/bin/python", packages)
         cls.installed.run("-c", "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=1)", packages)

@@ -95,7 +95,7 @@ class Library:
 def context_of(library):
     import attune
     if library.name == "fake_cuda":
-        fake_torch.CudaLibrary(attune.core.library.library).install()
+        fake_torch.CudaLibrary().install()
     return attune.Context(library.target, store="")
 
 

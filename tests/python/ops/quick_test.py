@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The C module of attune's Python package on NumPy's arrays. Known calls run in it; all other calls give the outcome of
-ctypes, word for word. Nothing leaks, and threads, forks and the end of the process do no harm. Skips aloud (status 77)
-without NumPy, the CPU target or the module.
+the Python path, word for word. Nothing leaks, and threads, forks and the end of the process do no harm. Interpreters
+and files that do not fit are refused. Skips aloud (status 77) without NumPy or the CPU target.
 
     quick_test.py --outcomes      prints outcomes as JSON, for the comparison"""
 import gc
-import json
+import importlib.machinery
 import os
+import pathlib
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import tracemalloc
 import unittest
@@ -74,14 +78,6 @@ def outcomes():
     return found
 
 
-def by(way):
-    """outcomes() in a process of its own, with the C module ("1") or without ("0")."""
-    child = subprocess.run([sys.executable, "-X", "dev", __file__, "--outcomes"],
-                           env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdout=subprocess.PIPE, check=True,
-                           text=True)
-    return json.loads(child.stdout)
-
-
 class Counted:
     """How many calls ran in the module inside the scope."""
 
@@ -121,14 +117,14 @@ class QuickTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "run.* missing 1 required positional argument: 'o'"):
             plan.run(Q, K, V)
 
-    def test_outcomes_equal_those_of_ctypes(self):
-        with_module, without = by("1"), by("0")
-        self.assertEqual(with_module.keys(), without.keys())
-        for name, found in with_module.items():
-            for i, (ours, theirs) in enumerate(zip(found, without[name])):
+    def test_outcomes_equal_those_of_the_python_path(self):
+        known, checked = cases.of_children(__file__, "-X", "dev")
+        self.assertEqual(known.keys(), checked.keys())
+        for name, found in known.items():
+            for i, (ours, theirs) in enumerate(zip(found, checked[name])):
                 self.assertEqual(ours, theirs, f"{name}, outcome {i}")
             self.assertTrue(any("Error" not in text for text in found), f"{name}: nothing runs: {found[0]}")
-        self.assertGreater(sum("Error" in text for text in with_module["tensors"]), 50)  # wrong calls are refused
+        self.assertGreater(sum("Error" in text for text in known["tensors"]), 50)  # wrong calls are refused
 
     def test_new_memory_is_read_at_each_call(self):
         """Same shapes, other arrays: nothing of a call but what it depends on is kept."""
@@ -136,8 +132,7 @@ class QuickTest(unittest.TestCase):
             q, k, v = (values(f"{name}{seed}", cases.SHAPES[name]) for name in "qkv")
             bias = values(f"bias{seed}", (4, 5, 7))
             quick = attune.attention(q, k, v, bias=bias)
-            ctypes_way = attune.ops.attention._checked(q, k, v, bias=bias)[0]
-            np.testing.assert_array_equal(quick, ctypes_way)
+            np.testing.assert_array_equal(quick, attune.ops.attention._checked(q, k, v, bias=bias)[0])
 
     def test_contexts_and_plans_end_with_their_last_reference(self):
         context = attune.Context("cpu:1", store="")
@@ -261,18 +256,21 @@ def forever():
 for _ in range(3): threading.Thread(target=forever, daemon=True).start()
 for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 """
-        # With and without the C module. Kernels are recompiled, which the end of a process must not interrupt.
-        for way in "10":
-            environment = {**os.environ, "ATTUNE_PYTHON_MODULE": way, "ATTUNE_STORE": ""}
-            child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment,
-                                   stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+        # With known calls, and with Python checking each. Kernels are recompiled, which the end of a process must not
+        # interrupt.
+        for before in ("", "import quick_cases\nquick_cases.check_every_call()\n"):
+            child = subprocess.run([sys.executable, "-X", "dev", "-c", before + program],
+                                   env={**os.environ, "ATTUNE_STORE": ""}, stderr=subprocess.PIPE, text=True,
+                                   check=False, timeout=120)
             self.assertEqual(child.returncode, 0, child.stderr)
 
     def test_errors_of_the_library(self):
-        launch = module.launcher(-1,
-                                 attune.Context("cpu:1", store="").plan(cases.PROBLEM).handle.value, 0, 0, 0, 0, None)
-        with self.assertRaisesRegex(attune.Error, "operands"):
+        plan = attune.Context("cpu:1", store="").plan(cases.PROBLEM)
+        launch = module.launcher(-1, plan.handle, module.Operands(), 0, 0, None, plan)
+        with self.assertRaisesRegex(attune.Error, "q is a null pointer"):
             launch()
+        with self.assertRaisesRegex(TypeError, "must be of type Operands"):
+            module.launcher(-1, plan.handle, 0, 0, 0, None, plan)
 
     def test_recipes_that_do_not_fit_are_refused(self):
         """Values from Python are checked before use: a mistake is an exception, never a stray write."""
@@ -298,13 +296,46 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
             sys.unraisablehook = before
         self.assertEqual(len(said), len(wrong))
 
-    def test_pythons_without_a_stable_abi_use_ctypes(self):
-        for hidden in ("importlib.machinery.EXTENSION_SUFFIXES.remove('.abi3.so')", "sys.abiflags = 't'"):
-            program = (f"import importlib.machinery, sys; {hidden}; import attune; attune.Context('cpu:1'); "
-                       "assert attune.core.library.module is None")
-            self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0, hidden)
+    def said(self, program, **environment):
+        child = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, check=False,
+                               stderr=subprocess.PIPE, text=True)
+        self.assertNotEqual(child.returncode, 0)
+        return child.stderr
 
-    def test_other_interpreters_use_ctypes(self):
+    def test_pythons_without_a_stable_abi_are_refused(self):
+        for hidden in ("importlib.machinery.EXTENSION_SUFFIXES.remove('.abi3.so')", "sys.implementation.name = 'pypy'"):
+            self.assertRegex(
+                self.said(f"import importlib.machinery, sys; {hidden}; import attune"),
+                "ImportError: this Python is (cpython|pypy) without .* stable ABI; attune needs CPython 3.10 or later")
+
+    def test_free_threaded_pythons_need_a_module_of_their_own(self):
+        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+        found = self.said("import sys; sys.abiflags = 't'; import attune")
+        self.assertRegex(found, f"ImportError: _attune{re.escape(suffix)} is missing; must be in .*python3-dev")
+
+    def test_files_that_do_not_fit_are_named(self):
+        """A library without its module; one that is no libattune.so; a module of another version."""
+        own = pathlib.Path(attune.core.library.LIBRARY_PATH).resolve()
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            shutil.copy(own, folder / "libattune.so")
+            library = str(folder / "libattune.so")
+            self.assertRegex(self.said("import attune", ATTUNE_LIBRARY=library),
+                             f"ImportError: _attune.* is missing; must be in .* or next to {library}")
+            shutil.copy(module.__file__, folder)
+            shutil.copy(module.__file__, folder / "libattune.so")
+            self.assertRegex(self.said("import attune", ATTUNE_LIBRARY=library),
+                             f"ImportError: {library} has no attune_.*; must be of this module's version of attune")
+            package = pathlib.Path(attune.__file__).parent
+            shutil.copytree(package, folder / "attune", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+            text = (folder / "attune/core/library.py").read_text()
+            revision = f"MODULE_REVISION = {attune.core.library.MODULE_REVISION}"
+            self.assertIn(revision, text)
+            (folder / "attune/core/library.py").write_text(text.replace(revision, "MODULE_REVISION = 0"))
+            self.assertRegex(self.said("import attune", ATTUNE_LIBRARY=str(own), PYTHONPATH=name),
+                             r"ImportError: .*_attune.* has revision \d+, and this package needs 0")
+
+    def test_other_interpreters_are_refused(self):
         program = """
 import sys
 try:
@@ -316,22 +347,15 @@ except ImportError:
         sys.exit(77)
 import attune
 made = interpreters.create()
-text = ("import attune; from attune.core.library import module; assert module is None, module; "
-        "attune.Context('cpu:1', store='')")
-failure = interpreters.run_string(made, text)
-sys.exit(0 if failure is None else str(failure))
+failure = interpreters.run_string(made, "import attune")
+sys.exit(str(failure))
 """
         child = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=False)
         if child.returncode == 77:
             self.skipTest("this Python makes no interpreters")
-        if "does not support loading in subinterpreters" in child.stderr:
-            self.skipTest("ctypes is not for interpreters of this Python")
-        self.assertEqual(child.returncode, 0, child.stderr)
+        self.assertRegex(child.stderr, "serves only the main interpreter|does not support loading in subinterpreters")
 
 
 if __name__ == "__main__":
     folder = cases.begin(outcomes)
-    if module is None:
-        print("SKIP: there is no _attune.abi3.so here (it is built where Python's headers are)")
-        sys.exit(77)
     unittest.main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test double of PyTorch over NumPy arrays, with everything that the attune module reads. Tests use it to check
 devices, gradients, streams and graph capture without PyTorch and without a GPU. "cuda:N" tensors are in host memory;
-CudaLibrary makes the C library run them on the CPU. install() puts it into sys.modules."""
+CudaLibrary makes the C module run them on the CPU. install() puts it into sys.modules."""
 import contextlib
 import sys
 import types
@@ -168,41 +168,40 @@ def install():
 
 
 class CudaLibrary:
-    """libattune.so, except that contexts of cuda:N run on the CPU and claim to be cuda:N."""
+    """The C module, except that contexts of cuda:N run on the CPU and claim to be cuda:N."""
 
-    def __init__(self, library):
-        self._library, self._contexts, self._plans, self.launches, self.inits = library, {}, {}, [], []
+    REPLACED = ("context_create", "plan_get", "plan_info", "workspace_init", "run")
+    originals = {}
 
-    def __getattr__(self, name):
-        return getattr(self._library, name)
+    def __init__(self):
+        from attune.core.library import module
+        self._module, self._contexts, self._plans, self.launches, self.inits = module, {}, {}, [], []
+        for name in self.REPLACED:
+            self.originals.setdefault(name, getattr(module, name))
 
-    def attune_context_create(self, options, handle):
-        target = options._obj.target.decode()
-        if target.startswith("cuda:"):
-            options._obj.target = b"cpu:1"
-        status = self._library.attune_context_create(options, handle)
-        self._contexts[handle._obj.value] = int(target[5:]) if target.startswith("cuda:") else -1
-        return status
+    def context_create(self, target, *options):
+        on_cuda = target.startswith(b"cuda:")
+        context = self.originals["context_create"](b"cpu:1" if on_cuda else target, *options)
+        self._contexts[context] = int(target[5:]) if on_cuda else -1
+        return context
 
-    def attune_plan_get(self, context, problem, operands, plan):
-        status = self._library.attune_plan_get(context, problem, operands, plan)
-        self._plans[plan._obj.value] = self._contexts[context.value]
-        return status
+    def plan_get(self, context, *rest):
+        plan = self.originals["plan_get"](context, *rest)
+        self._plans[plan] = self._contexts[context]
+        return plan
 
-    def attune_plan_get_info(self, plan, info):
-        status = self._library.attune_plan_get_info(plan, info)
-        info._obj.device_ordinal = self._plans[plan.value]
-        return status
+    def plan_info(self, plan):
+        return {**self.originals["plan_info"](plan), "device_ordinal": self._plans[plan]}
 
-    def attune_workspace_init(self, plan, address, size, stream):
+    def workspace_init(self, plan, address, size, stream):
         self.inits.append((address, stream))
-        return self._library.attune_workspace_init(plan, address, size, stream)
+        self.originals["workspace_init"](plan, address, size, stream)
 
-    def attune_run(self, plan, operands, workspace, size, stream):
+    def run(self, ordinal, plan, operands, workspace, size, stream):
         self.launches.append((workspace, stream))
-        return self._library.attune_run(plan, operands, workspace, size, stream)
+        self.originals["run"](ordinal, plan, operands, workspace, size, stream)
 
     def install(self):
-        from attune.ops import context as _context, workspace as _workspace
-        _context.library = _workspace.library = self
+        for name in self.REPLACED:
+            setattr(self._module, name, getattr(self, name))
         return self

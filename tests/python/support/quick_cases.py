@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Valid and wrong calls, made after calls that the C module knows. Each outcome is a text: the raised error, or a
-digest of the results. quick_test.py and quick_torch_test.py compare the outcomes with the C module and through
-ctypes."""
+digest of the results. quick_test.py and quick_torch_test.py compare these outcomes with those of a process in which
+Python checks every call."""
 import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
 import attune
+from attune.core.library import module
 
 SHAPES = {"q": (2, 5, 4, 16), "k": (2, 7, 2, 16), "v": (2, 7, 2, 16), "out": (2, 5, 4, 16), "lse": (2, 4, 5)}
 PROBLEM = "dtype=fp32,head_dim=16,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7"
@@ -29,18 +31,39 @@ def use_a_store():
 
 
 def begin(outcomes):
-    """Prepares both tests: a store, the CPU or a skip (77), and for their children's `--outcomes` these as JSON.
-    Returns what use_a_store() does."""
+    """Prepares both tests: a store, the CPU or a skip (77), and for their children's `--outcomes` these as JSON, with
+    the number of calls that ran in the C module. With `checked` behind it Python checks every call. Returns what
+    use_a_store() does."""
     folder = use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:
         print(f"SKIP: no CPU target: {error}")
         sys.exit(77)
-    if sys.argv[1:] == ["--outcomes"]:
-        print(json.dumps(outcomes()))
+    if sys.argv[1:2] == ["--outcomes"]:
+        if sys.argv[2:] == ["checked"]:
+            check_every_call()
+        print(json.dumps([outcomes(), module.counters()["hits"]]))
         sys.exit(0)
     return folder
+
+
+def check_every_call():
+    """The C module knows no type of argument from here on, so all calls take the Python path."""
+    module.set_probe(lambda of: None)
+
+
+def of_children(script, *options):
+    """Returns the script's outcomes with known calls, and with Python checking every call, each of a process of its
+    own."""
+    found = []
+    for ways in ((), ("checked", )):
+        child = subprocess.run([sys.executable, *options, script, "--outcomes", *ways], stdout=subprocess.PIPE,
+                               check=True, text=True)
+        outcomes, hits = json.loads(child.stdout)
+        assert (hits == 0) == bool(ways), f"{hits} calls ran in the C module {ways}"
+        found.append(outcomes)
+    return found
 
 
 def aligned(shape, dtype=np.float32, offset=0):

@@ -314,7 +314,6 @@ class AutogradTest(GradientsTest):
                 self.assertEqual(o.requires_grad, recorded)
                 self.assertLess((o - want).abs().max().item(), 1e-5)
 
-    @unittest.skipIf(module is None, "there is no C module here")
     def test_known_calls_run_in_the_module(self):
         q, k, v = (x.transpose(1, 2) for x in (self.q, self.k, self.v))
         calls = (
@@ -335,7 +334,6 @@ class AutogradTest(GradientsTest):
             self.assertEqual(call is calls[0], torch.equal(found[0][0],
                                                            found[1][0]))  # each call with dropout draws its own seed
 
-    @unittest.skipIf(module is None, "there is no C module here")
     def test_known_calls_under_autocast(self):
         """The module runs them if autocast has nothing to cast; otherwise they are cast to autocast's dtype."""
         q, k, v = (x.detach().bfloat16() for x in (self.q, self.k, self.v))

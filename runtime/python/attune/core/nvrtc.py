@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders in the interpreter's packages that hold NVRTC: PyTorch's wheels for CUDA and attune[cuda12], attune[cuda13]
 bring it. Used by ops/context.py and program.py."""
-import ctypes
 import pathlib
 import sys
 
@@ -17,11 +16,3 @@ def nvrtc_folders():
         if entry.startswith("/") and entry.rstrip("/").endswith(PACKAGES)]
     folders = [folder / place for place in PLACES for folder in packages]
     return [str(folder) for folder in folders if folder.is_dir()]
-
-
-def offer_nvrtc_folders(options):
-    """Gives these folders to a struct of _library.ContextOptions, which keeps them."""
-    folders = [folder.encode() for folder in nvrtc_folders()]
-    if folders:
-        options.nvrtc_folders = (ctypes.c_char_p * len(folders))(*folders)
-        options.num_nvrtc_folders = len(folders)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operands of one run: checks tensors against the plan's problem, and makes the struct of attune_types.h. The library
 itself refuses rows that overlap. Used by ops/context.py, ops/attention.py and ops/quantise.py."""
-import ctypes
 import math
 import numbers
 from collections import namedtuple
 
 from . import tensors
-from .library import Operands, Scale, Tensor
+from .library import module
 from .problem import real
 
 ALIGNMENT = 16  # bytes, of addresses and strides of q, k, v and o
@@ -120,15 +119,14 @@ class Layout:
                            p.v_layout)
         self.o = extent_of(out_name, o, (p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v), dtype_o, target, q)
         self.lse = None if lse is None else lse_extent("lse", lse, (p.batch, p.num_heads_q, p.seqlen_q), target, q)
-        self.template = Operands(size=ctypes.sizeof(Operands), q=_tensor(self.q), k=_tensor(self.k), v=_tensor(
-            self.v, p.v_layout), o=_tensor(self.o))
+        self.template = module.Operands(_tensor(self.q), _tensor(self.k), _tensor(self.v, p.v_layout), _tensor(self.o))
         if lse is not None:
             self.template.lse_batch_stride, self.template.lse_head_stride = self.lse.strides[:2]
 
     def bind(self, q, k, v, o, lse, fresh=False):
         """Returns the struct with these tensors' addresses. fresh: o and lse are new, so nothing shares their memory.
         """
-        operands = Operands.from_buffer_copy(self.template)
+        operands = self.template.copy()
         at_q, at_k, at_v = operand_address("q", q), operand_address("k", k), operand_address("v", v)
         at_o = operand_address(self.out_name, o, written=True)
         operands.q.data, operands.k.data, operands.v.data, operands.o.data = at_q, at_k, at_v, at_o
@@ -156,7 +154,7 @@ class Layout:
 
 def _tensor(extent, layout=tensors.ROWS):
     batch, a, b, _ = extent.strides
-    return Tensor(None, batch, *((a, b) if layout == tensors.ROWS else (b, a)))
+    return module.Tensor(None, batch, *((a, b) if layout == tensors.ROWS else (b, a)))
 
 
 def share_memory(a_address, a, b_address, b):
@@ -204,7 +202,7 @@ def factors(name, scale, like, batch, heads, blocks, target):
         if not 0 <= number < math.inf:
             raise ValueError(f"{name} is {number}; must be finite and at least 0")
         if number == 1:
-            return None, Scale(), None  # the library's own default
+            return None, module.Scale(), None  # the library's own default
         tensor = tensors.empty(like, (), tensors.native_dtype(like, "fp32"))
         tensors.fill(tensor, number)
     else:
@@ -230,4 +228,5 @@ def _scale_view(name, tensor, batch, heads, blocks):
             "blocks of rows (scale_block rows share a factor), or 1 of each")
     extent = span_of(name, tensor, shape, strides)
     batch_stride, head_stride, block_stride = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
-    return Scale(tensors.address(name, tensor), batch_stride, head_stride, block_stride, heads // shape[1]), extent
+    return module.Scale(
+        tensors.address(name, tensor), batch_stride, head_stride, block_stride, heads // shape[1]), extent

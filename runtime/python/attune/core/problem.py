@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts a call of attention() to attune.h's problem text: masks, windows, scales and shapes as Python users write
 them. Raises if they do not fit. Used by ops/attention.py and ops/quantise.py."""
-import ctypes
 import math
 import operator
+import struct
 
 from . import tensors
 from .flags import flag
@@ -49,12 +49,20 @@ def real(name, value):
     raise ValueError(f"{name} is {value!r}; must be a real number")
 
 
+def in_fp32(number):
+    """Returns the float rounded to fp32; an infinity if it is beyond fp32's range."""
+    try:
+        return struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
 def softmax_scale(scale):
     """Returns None, or a float that fits into float32."""
     if scale is None:
         return None
     number = real("scale", scale)
-    if not 0 < ctypes.c_float(number).value < math.inf:
+    if not 0 < in_fp32(number) < math.inf:
         raise ValueError(f"scale is {number}; must be above 0 and within float32, or None for 1 / sqrt(head_dim)")
     return number
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 
-from .library import PACKAGE, library
+from .library import LIBRARY_PATH, PACKAGE
 from .nvrtc import nvrtc_folders
 
 HERE = PACKAGE.resolve()
@@ -13,11 +13,7 @@ HERE = PACKAGE.resolve()
 
 def library_path():
     """Returns the path of the libattune.so that this process has loaded."""
-    path = pathlib.Path(library._name)
-    if path.is_absolute():
-        return path.resolve()
-    with open("/proc/self/maps") as maps:  # the loader found it by its name
-        return next(pathlib.Path(line[line.index("/"):].rstrip("\n")) for line in maps if "/libattune.so" in line)
+    return pathlib.Path(LIBRARY_PATH).resolve()
 
 
 def _roots():

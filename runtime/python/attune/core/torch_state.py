@@ -15,7 +15,8 @@ load_graph = load_train = None
 
 
 def untraced(function):
-    """Returns `function` in a wrapper that torch.compile does not trace into, since it cannot trace ctypes and caches.
+    """Returns `function` in a wrapper that torch.compile does not trace into, since it cannot trace
+    the C module and caches.
 
     The wrapper applies torch.compiler.disable at its first call after torch.compile was loaded. Applied earlier, it
     would load torch.compile for programs that never use it. in_graphs() is for functions that are traced as an op."""

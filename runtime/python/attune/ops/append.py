@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """append_kv(): writes rows of k and v into the cache that attention_kvcache() reads. Calls with equal shapes, strides
 and choices share one plan."""
-import ctypes
 from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
 from ..core.habits import OF_CACHES, explained, explains_caches
-from ..core.library import AppendOperands, CacheOperands, Operands, Tensor
+from ..core.library import module
 from ..core.operands import extent_of, operand_address, share_memory, steps_of
 from ..core.problem import check_beside, whole
 from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
@@ -149,9 +148,9 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
 def _table_tensor(name, table):
     """Returns the struct of cos or sin without its address, which each call sets."""
     if table is None:
-        return Tensor()
+        return module.Tensor()
     row = tensors.element_strides(name, table)[0]
-    return Tensor(None, row * table.shape[0], row, row)
+    return module.Tensor(None, row * table.shape[0], row, row)
 
 
 def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
@@ -173,8 +172,8 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     for name in ("k_cache", "v_cache"):
         extents[name] = extent_of(name, given[name], tuple(given[name].shape), dtype_kv, plan.target, k)
     places = dict(q="q", k="k_cache", v="v_cache", o="q_out")
-    fields = {field: Tensor(None, *steps_of(extents[name])) for field, name in places.items() if name in extents}
-    template = Operands(size=ctypes.sizeof(Operands), **fields)
+    fields = {field: module.Tensor(None, *steps_of(extents[name])) for field, name in places.items() if name in extents}
+    template = module.Operands(**fields)
     tables = tuple(_table_tensor(name, given[name]) for name in ("cos", "sin"))
     plan.prepare()  # later captures need no extra call
     table = lists["page_table"]
@@ -210,29 +209,29 @@ def _refuse_overlap(at, extents):
 
 
 def _bind(call, given, lists):
-    operands = Operands.from_buffer_copy(call.template)
+    operands = call.template.copy()
     at = {name: operand_address(name, given[name], name not in ("k", "v", "q")) for name in call.extents}
     _refuse_overlap(at, call.extents)
     operands.k.data, operands.v.data = at["k_cache"], at["v_cache"]
     if "q" in at:
         operands.q.data, operands.o.data = at["q"], at["q_out"]
-    rows = {name: Tensor(at[name], *steps_of(call.extents[name])) for name in ("k", "v")}
+    rows = {name: module.Tensor(at[name], *steps_of(call.extents[name])) for name in ("k", "v")}
     tables = {}
     for name, template in zip(("cos", "sin"), call.tables):
-        tables[name] = Tensor.from_buffer_copy(template)
+        tables[name] = template.copy()
         if given[name] is not None:
             tables[name].data = operand_address(name, given[name])
     indices = {
         name: None if given[name] is None else tensors.address(name, given[name])
         for name in ("positions", "row_slots")}
-    append = AppendOperands(size=ctypes.sizeof(AppendOperands), index_bytes=call.index_bytes, num_rows=call.rows,
+    append = module.AppendOperands(index_bytes=call.index_bytes, num_rows=call.rows,
                             num_positions=0 if given["cos"] is None else given["cos"].shape[0], **rows, **tables,
                             **indices)
-    cache = CacheOperands(
-        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, **{
+    cache = module.CacheOperands(
+        page_table_stride=call.stride, **{
             name: None if tensor is None else tensors.address(name, tensor)
             for name, tensor in lists.items()})
-    operands.append, operands.cache = ctypes.pointer(append), ctypes.pointer(cache)
+    operands.append, operands.cache = append, cache
     return operands, (append, cache)
 
 

@@ -8,7 +8,6 @@ from ..core import tensors, torch_state
 from ..core.copies import in_order_of, order_of, readable, strides_in_order
 from ..core.flags import flag, flag_or_none, is_deterministic
 from ..core.habits import explained, explains
-from ..core.library import module
 from ..core.operands import Layout
 from ..core.problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale,
                             v_layout_of, window_sides, word)
@@ -320,9 +319,7 @@ def _entry(checked, name, train=None):
 
     It takes attention()'s arguments without out; q, k and v are positional. Known calls make no views of the tensors.
     torch.compile traces torch/graph.py's <name>(). train: called directly if autograd records the call."""
-    call = quick.without_recipe(checked)
-    if module is not None:
-        call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
+    call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
 
     @in_graphs(name)
     def entry(q, k, v, mask=None, scale=None, **choices):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_backward(): gradients of attention with respect to q, k and v. Calls with equal shapes, strides and choices
 share one plan. torch/autograd.py calls it for PyTorch's autograd."""
-import ctypes
 import sys
 from collections import namedtuple
 
@@ -9,7 +8,7 @@ from ..core import tensors
 from ..core.copies import readable, readable_operand
 from ..core.flags import flag, flag_or_none, is_deterministic
 from ..core.habits import explained
-from ..core.library import GradientOperands, Operands, Tensor, module
+from ..core.library import module
 from ..core.operands import extent_of, lse_extent, operand_address, share_memory
 from ..core.problem import check_beside, problem_text, word
 from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
@@ -75,7 +74,7 @@ def readable_saved(dout, q, k, v, o, lse):
 
 
 def _struct_of(extent):
-    return Tensor(None, *extent.strides[:3])
+    return module.Tensor(None, *extent.strides[:3])
 
 
 def _extents(problem, target, given):
@@ -112,16 +111,16 @@ def make_call(context, given, asked, keywords, scores, fields=()):
     text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},{asked}"
     for name in ("o", "dout"):
         tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
-    strides = GradientOperands(size=ctypes.sizeof(GradientOperands))
+    strides = module.GradientOperands()
     for name in _OF_TENSORS:
         if given.get(name) is not None:
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
-            setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
+            setattr(strides, name, module.Tensor(None, *tensors.layout_strides(name, given[name])))
     programs = () if scores is None else scores.programs()
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS],
                                      (*programs, *fields), strides)
     extents = _extents(plan.problem, plan.target, given)
-    template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
+    template = module.Operands(**{name: _struct_of(extents[name]) for name in _INPUTS})
     template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]
     for name in _OF_TENSORS:
         if name in extents:
@@ -134,7 +133,7 @@ def make_call(context, given, asked, keywords, scores, fields=()):
 
 def bind_call(call, given):
     """Returns the structs with these tensors' addresses, and the addresses by name."""
-    operands, gradients = Operands.from_buffer_copy(call.template), GradientOperands.from_buffer_copy(call.gradients)
+    operands, gradients = call.template.copy(), call.gradients.copy()
     at = {}
     for name in call.extents:
         if name in ("lse", "dlse"):
@@ -143,7 +142,7 @@ def bind_call(call, given):
         else:
             at[name] = operand_address(name, given[name], written=name in _OF_TENSORS[1:])
             getattr(operands if name in _INPUTS else gradients, name).data = at[name]
-    operands.gradients = ctypes.pointer(gradients)
+    operands.gradients = gradients
     operands.kept = gradients
     return operands, at
 
@@ -286,9 +285,7 @@ def _checked_heads_first(dout, q, k, v, o, *rest, **choices):
 
 
 def _quickly(checked):
-    """Returns `checked` without its recipe, through the C module if there is one."""
-    if module is None:
-        return lambda *arguments, **choices: checked(*arguments, **choices)[0]
+    """Returns `checked` without its recipe, as a fast path."""
     return quick.function(checked, "attention_backward", quick.parameters_of(_checked_gradients), contexts=False)
 
 

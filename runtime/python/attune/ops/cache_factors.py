@@ -2,7 +2,7 @@
 """Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Used by kvcache.py and
 append.py."""
 from ..core import tensors
-from ..core.library import Scale
+from ..core.library import module
 from ..core.operands import check_factor_tensor, factors, share_memory, span_of
 from ..core.torch_state import on_stream, stream_address
 
@@ -50,7 +50,7 @@ def _view_of_keys(name, tensor, cache, like, target, packed, written):
             f"{name} has shape {tuple(tensor.shape)}; must be {accepted}. Axes of 1 broadcast, and the last "
             f"axis may be a divisor of the number of heads")
     page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
-    return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
+    return module.Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
         name, tensor, shape, strides)
 
 

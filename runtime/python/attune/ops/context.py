@@ -2,7 +2,6 @@
 """Context and Plan: the C interface for tensors. Most programs call attention() in attention.py, which uses these."""
 import atexit
 import contextlib
-import ctypes
 import functools
 import os
 import threading
@@ -11,9 +10,8 @@ import weakref
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.library import (ContextOptions, Error, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check,
-                            library, module)
-from ..core.nvrtc import offer_nvrtc_folders
+from ..core.library import Error, RUNG_NAMES, module
+from ..core.nvrtc import nvrtc_folders
 from ..core.operands import Layout, factors
 from ..core.recent import Recent
 from ..core.torch_state import (capturing, on_stream, refuse_gradients, refuse_recording, stream_address, synchronize,
@@ -78,18 +76,16 @@ def _path(name, given):
     return path
 
 
-def parse(text):
+def parse(text, fields=()):
+    """Returns the Problem of a text. fields: pairs (field of attune_problem, value) for values that a text cannot hold.
+    """
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(
             f"problem is {text!r}; must be a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
-    problem = Problem()
-    check(
-        library.attune_problem_parse_sized(text.encode(errors="surrogateescape"), ctypes.byref(problem),
-                                           ctypes.sizeof(problem)))
-    return problem
+    return module.problem(text.encode(errors="surrogateescape"), tuple(fields))
 
 
-class Plan(object if module is None else module.PlanBase):
+class Plan(module.PlanBase):
     """The kernel, config and launch that are chosen for one problem. Immutable. Made by Context.plan().
 
     The choice is in rung, kernel_template, arch, config, expected_us (None: not tuned, or the timings are too noisy),
@@ -98,24 +94,19 @@ class Plan(object if module is None else module.PlanBase):
 
     def __init__(self, handle, problem, text):
         self.handle = handle
-        self._release = weakref.finalize(self, library.attune_plan_release, handle)
+        self._release = weakref.finalize(self, module.plan_release, handle)
         self._release.atexit = False  # other threads may still run it; the process frees all at its end
         self.problem, self._text = problem, text
-        info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
-        check(library.attune_plan_get_info(handle, ctypes.byref(info)))
-        if info.device_ordinal == -2:
+        info = module.plan_info(handle)
+        if info["device_ordinal"] is None:
             raise ImportError(
-                f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not give "
-                f"their device")
-        self.rung = RUNG_NAMES[info.rung]
-        self.kernel_template = info.kernel_template.decode()
-        self.arch = info.arch.decode()
-        self.config = info.config.decode()
-        self.expected_us = info.expected_us or None
-        self.registers = info.registers
-        self.shared_bytes = info.shared_bytes
-        self.workspace_bytes, self.zeroed_bytes = info.workspace_bytes, info.zeroed_bytes
-        self.ordinal = info.device_ordinal
+                f"libattune.so {module.version()} is older than this module: its plans do not give their device")
+        self.rung = RUNG_NAMES[info["rung"]]
+        self.kernel_template, self.arch, self.config = info["kernel_template"], info["arch"], info["config"]
+        self.expected_us = info["expected_us"] or None
+        self.registers, self.shared_bytes = info["registers"], info["shared_bytes"]
+        self.workspace_bytes, self.zeroed_bytes = info["workspace_bytes"], info["zeroed_bytes"]
+        self.ordinal = info["device_ordinal"]
         self.target = f"cuda:{self.ordinal}" if self.ordinal >= 0 else "cpu"
         self.graph_workspace = None
         self._layouts = {}
@@ -126,12 +117,12 @@ class Plan(object if module is None else module.PlanBase):
     def explain(self):
         """Returns lines that name the kernel, the rung that chose it, its age, and why other kernels were not chosen.
         """
-        return library.attune_plan_explain(self.handle).decode()
+        return module.plan_explain(self.handle)
 
     def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
                  q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """Returns the C struct attune_operands for these tensors, checked as in run(). Its attribute `kept` holds the
-        other objects that the struct points to. The caller keeps the tensors alive."""
+        """Returns attune_operands for these tensors, checked as in run(). Its attribute `address` is that of the C
+        struct, which lives as long as the returned object. The caller keeps the tensors alive."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
@@ -139,12 +130,11 @@ class Plan(object if module is None else module.PlanBase):
 
     def _with_scores(self, operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset):
         if captures or scalars or q_position0 or kv_position0:
-            given, kept = named_operands(self, captures, scalars, q_position0, kv_position0)
-            operands.scores = ctypes.pointer(given)
-            operands.kept = [*getattr(operands, "kept", ()), given, kept]
+            operands.scores = named_operands(self, captures, scalars, q_position0, kv_position0)
+            operands.kept = [*(operands.kept or ()), *(captures or {}).values()]
         give_map(operands, block_map, self)
         if seed is not None:
-            operands.kept = [*getattr(operands, "kept", ()), Seeds(seed, offset).give(operands, self)]
+            operands.kept = [*(operands.kept or ()), Seeds(seed, offset).give(operands, self)]
         return operands
 
     def _layout(self, q, k, v, o, lse, scales):
@@ -232,19 +222,20 @@ class Plan(object if module is None else module.PlanBase):
         return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
 
     def enqueue(self, operands, stream, workspace=None):
-        """Implements run() for a struct of operands() and a stream's handle."""
+        """Implements run() for a result of operands() and a stream's handle."""
         if workspace is not None:
             address = workspaces.given(self, workspace, stream)
-            return check(library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream))
+            return module.run(self.ordinal, self.handle, operands, address, self.workspace_bytes, stream)
         workspace = workspaces.shared(self, stream)
         if workspace is None:
-            return check(library.attune_run(self.handle, ctypes.byref(operands), None, 0, stream))
+            return module.run(self.ordinal, self.handle, operands, None, 0, stream)
         with workspace:
             address = workspace.ready(self, stream)
-            status = library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
-            if status != 0:
+            try:
+                module.run(self.ordinal, self.handle, operands, address, self.workspace_bytes, stream)
+            except Error:
                 workspace.zero_bytes = 0
-        return check(status)
+                raise
 
     @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
@@ -261,25 +252,15 @@ class Plan(object if module is None else module.PlanBase):
         operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
-        keep = (self, q, k, v, o, lse, operands, workspace)  # keeps these addresses valid as long as the function
-        if module is not None:
-            return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0,
-                                   self.workspace_bytes, stream or 0, keep)
-        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes,
-                                 stream)
-
-        def launch(_keep=keep):
-            check(call())
-
-        return launch
+        keep = (self, q, k, v, o, lse, workspace)  # keeps these addresses valid as long as the function
+        return module.launcher(self.ordinal, self.handle, operands, address, self.workspace_bytes, stream, keep)
 
     def prepare(self):
         """Prepares runs inside a CUDA graph's capture; call it before the capture.
 
-        Each graph gets its own workspace. Without the C module, or if the driver does not report that a graph is gone,
-        all captured runs of this plan share one workspace. Then graphs that are replayed at the same time need
-        run(workspace=)."""
-        if self.ordinal < 0 or self.graph_workspace is not None or workspaces.of_graphs():
+        Each graph gets its own workspace. If the driver does not report that a graph is gone, all captured runs of this
+        plan share one workspace. Then graphs that are replayed at the same time need run(workspace=)."""
+        if self.ordinal < 0 or self.graph_workspace is not None or module.watches_graphs():
             return
         stream = stream_address(None, self.ordinal)
         self.graph_workspace = workspaces.own(self, stream, "Plan.prepare()")
@@ -289,13 +270,10 @@ class Plan(object if module is None else module.PlanBase):
     def init_workspace(self, address, stream=None):
         """Zeroes the parts of the memory at `address` that this plan needs zeroed: before its first run there, and
         after another plan's run there."""
-        check(
-            library.attune_workspace_init(self.handle, address, self.workspace_bytes,
-                                          stream_address(stream, self.ordinal)))
+        module.workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal))
 
 
-if module is not None:
-    Plan.run = quick.plan_method(Plan.run, Plan._checked_run)
+Plan.run = quick.plan_method(Plan.run, Plan._checked_run)
 
 
 class Context:
@@ -317,31 +295,21 @@ class Context:
             raise ValueError(f"policy is {policy!r}; must be one of {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
             raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu or cpu:THREADS")
-        options = ContextOptions()
-        library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
-        options.target = target.encode(errors="surrogateescape")
-        options.store = _path("store", store)
-        paths = [_path("bundles", bundle) for bundle in bundles if not isinstance(bundle, bytes)]
-        self._bundles = [
-            bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
-        options.bundles, options.num_bundles = (ctypes.c_char_p * len(paths))(*paths) if paths else None, len(paths)
-        options.memory_bundles = (MemoryBundle * len(self._bundles))(
-            *((ctypes.cast(ctypes.c_char_p(bundle), ctypes.c_void_p), len(bundle)) for bundle in self._bundles))
-        options.num_memory_bundles = len(self._bundles)
-        options.policy = POLICIES[policy]
-        options.no_jit = flag("no_jit", no_jit)
-        options.capture_file = _path("capture_file", capture_file)
-        options.pin = _path("pin", pin)
-        offer_nvrtc_folders(options)
-        handle = ctypes.c_void_p()
-        check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
+        own_store = _path("store", store)
+        paths = tuple(_path("bundles", bundle) for bundle in bundles if not isinstance(bundle, bytes))
+        self._bundles = tuple(  # the library reads them where they are
+            bundle for bundle in bundles if isinstance(bundle, bytes))
+        handle = module.context_create(
+            target.encode(errors="surrogateescape"), own_store, paths, self._bundles, POLICIES[policy],
+            flag("no_jit", no_jit), _path("capture_file", capture_file), _path("pin", pin),
+            tuple(os.fsencode(folder) for folder in nvrtc_folders()))
         self._handle, self._target = handle, target
         self.target, self.store = target, None if store is None else str(store)
         contexts.add(self)
-        self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
+        self._destroy = weakref.finalize(self, module.context_destroy, handle)
         self._destroy.atexit = False  # as in Plan
         self.recent = Recent(PLANS_KEPT)
-        self._calls = quick.table(PLANS_KEPT)  # the C module's; None without it
+        self._calls = module.Table(PLANS_KEPT)
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
@@ -361,19 +329,17 @@ class Context:
     def reload(self):
         """Reads the stores again, to find winners that were tuned since. Later calls choose their plans anew; existing
         plans do not change."""
-        check(library.attune_context_reload(self._handle))
+        module.context_reload(self._handle)
         self.forget()
 
     @property
     def device(self):
-        return library.attune_context_device(self._handle).decode()
+        return module.context_device(self._handle)
 
     def pin_digest(self):
         """Returns 32 bytes that identify the pin file, or the stores and bundles, from which kernels are chosen. Ranks
         with the same version of attune and equal digests run the same kernels."""
-        digest = ctypes.create_string_buffer(32)
-        check(library.attune_context_pin_digest(self._handle, digest))
-        return digest.raw
+        return module.context_pin_digest(self._handle)
 
     def forget(self):
         """Makes the next calls of attention() look for their plans again, for instance after a tune or an import into
@@ -384,11 +350,7 @@ class Context:
     def check(self, problem, programs=()):
         """Returns a line per template, which says that it serves the problem, or why it does not. Raises attune.Error
         if no template serves it. programs: as in plan_with_strides()."""
-        reasons, parsed = ctypes.create_string_buffer(1 << 14), parse(problem)
-        for field, program in programs:
-            setattr(parsed, field, program)
-        check(library.attune_problem_check(self._handle, ctypes.byref(parsed), reasons, len(reasons)))
-        return reasons.value.decode()
+        return module.problem_check(self._handle, parse(problem, programs))
 
     def plan(self, problem, layout=None, *, score_mod=None, mask_mod=None):
         """Returns the Plan for a problem in text form (problem_text() makes it from tensors); looks it up, or compiles
@@ -415,18 +377,12 @@ class Context:
         GradientOperands with strides, for op attention_backward."""
         operands = None
         if strides is not None:
-            operands = Operands(size=ctypes.sizeof(Operands))
-            for name, stride in zip("qkvo", strides):
-                setattr(operands, name, Tensor(None, *stride))
-            if gradients is not None:
-                operands.gradients = ctypes.pointer(gradients)
-            operands = ctypes.byref(operands)
-        handle, parsed = ctypes.c_void_p(), parse(problem)
-        for field, program in programs:
-            setattr(parsed, field, program)
+            operands = module.Operands(
+                gradients=gradients, **{name: module.Tensor(None, *stride)
+                                        for name, stride in zip("qkvo", strides)})
+        parsed = parse(problem, programs)
         with _under_way():
-            status = library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle))
-        check(status)
+            handle = module.plan_get(self._handle, parsed, operands)
         plan = Plan(handle, parsed, problem)
         if plan_made is not None:
             plan_made(self, plan, programs)

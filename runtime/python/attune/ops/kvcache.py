@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_kvcache(): attention over keys and values in a cache. Calls with equal shapes, strides and choices share
 one plan."""
-import ctypes
 import math
 from collections import namedtuple
 
 from ..core import tensors
 from ..core.flags import flag
 from ..core.habits import OF_CACHES, explained, explains_caches
-from ..core.library import CacheOperands, Operands, Tensor
+from ..core.library import module
 from ..core.operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
 from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
@@ -175,8 +174,8 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
         name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q)
         for name, tensor in names.items()}
     steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in names}
-    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps[name]) for name in names)))
-    template = Operands(size=ctypes.sizeof(Operands), **fields)
+    fields = dict(zip(("q", "k", "v", "o"), (module.Tensor(None, *steps[name]) for name in names)))
+    template = module.Operands(**fields)
     if lists["q_begins"] is not None:
         template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q
     plan.prepare()  # later captures need no extra call
@@ -242,7 +241,7 @@ def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
 
 
 def _bind(call, given, lists, lse):
-    operands = Operands.from_buffer_copy(call.template)
+    operands = call.template.copy()
     at = {name: operand_address(name, tensor, name == "out") for name, tensor in given.items()}
     operands.q.data, operands.k.data, operands.v.data, operands.o.data = at.values()
     for name in ("q", "k_cache", "v_cache"):
@@ -254,11 +253,11 @@ def _bind(call, given, lists, lse):
             operands.lse_head_stride = lse.shape[1]
             operands.lse_batch_stride = lse.shape[0] * lse.shape[1]
     packed_rows = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
-    cache = CacheOperands(
-        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, num_pages=packed_rows, **{
+    cache = module.CacheOperands(
+        page_table_stride=call.stride, num_pages=packed_rows, **{
             name: None if tensor is None else tensors.address(name, tensor)
             for name, tensor in lists.items()})
-    operands.cache = ctypes.pointer(cache)
+    operands.cache = cache
     return operands, cache
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """merge(): joins two results of attention() over different keys, for attention whose keys are spread over calls or
 devices."""
-import ctypes
 import math
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import Operands, Scale, Tensor
+from ..core.library import module
 from ..core.operands import extent_of, lse_extent, operand_address, share_memory
 from ..core.problem import check_beside
 from ..core.torch_state import (in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written,
@@ -46,15 +45,15 @@ def _make_call(context, given):
             extents[name] = extent_of(name, tensor, shape, dtype, plan.target, o)
         else:
             extents[name] = lse_extent(name, tensor, (batch, heads, seqlen), plan.target, o)
-    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extents["o"].strides[:3]), k=Tensor(
-        None, *extents["other_o"].strides[:3]), o=Tensor(None, *extents["out"].strides[:3]),
+    template = module.Operands(q=module.Tensor(None, *extents["o"].strides[:3]), k=module.Tensor(
+        None, *extents["other_o"].strides[:3]), o=module.Tensor(None, *extents["out"].strides[:3]),
                         q_scale=_scale(extents["lse"]), k_scale=_scale(extents["other_lse"]))
     template.lse_batch_stride, template.lse_head_stride = extents["lse_out"].strides[:2]
     return _Call(plan, template, extents)
 
 
 def _scale(extent):
-    return Scale(None, extent.strides[0], extent.strides[1], 1, 1)
+    return module.Scale(None, extent.strides[0], extent.strides[1], 1, 1)
 
 
 def _call_of(context, given):
@@ -117,7 +116,7 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     at = {name: operand_address(name, tensor, name == "out") if name in ("o", "other_o", "out") else
           tensors.address(name, tensor, name == "lse_out") for name, tensor in given.items()}
     _refuse_overlap(at, call.extents)
-    operands = Operands.from_buffer_copy(call.template)
+    operands = call.template.copy()
     operands.q.data, operands.k.data, operands.o.data = at["o"], at["other_o"], at["out"]
     operands.q_scale.data, operands.k_scale.data, operands.lse = at["lse"], at["other_lse"], at["lse_out"]
     if at["o"] is not None:  # otherwise there are no elements

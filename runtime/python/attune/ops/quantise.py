@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """quantise(): makes 8-bit tensors and their factors for attention() in attention.py."""
-import ctypes
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import Operands, Scale, Tensor
+from ..core.library import module
 from ..core.operands import extent_of, operand_address
 from ..core.problem import v_layout_of, whole, word
 from ..core.torch_state import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
@@ -39,8 +38,8 @@ def _make_call(context, x, dtype, scale_block, rotation, v_layout):
     strides = (tensors.layout_strides("x", x), (0, 0, 0), (0, 0, 0), tensors.layout_strides("tensor", o, layout))
     plan = context.plan_with_strides(problem, strides)
     extent = extent_of("x", x, tuple(x.shape), own, plan.target, x)
-    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extent.strides[:3]), o=Tensor(None, *strides[3]),
-                        o_scale=Scale(None, heads * blocks, blocks, 1, 1))
+    template = module.Operands(q=module.Tensor(None, *extent.strides[:3]), o=module.Tensor(None, *strides[3]),
+                        o_scale=module.Scale(None, heads * blocks, blocks, 1, 1))
     return _Call(plan, template, out_shape, out_dtype, inner, (batch, heads, blocks), tensors.native_dtype(x, "fp32"))
 
 
@@ -79,7 +78,7 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     call = _call_of(context, x, dtype, scale_block, rotation, v_layout)
     o = tensors.empty(x, call.out_shape, call.out_dtype)[..., :call.inner]
     scale = tensors.empty(x, call.scale_shape, call.scale_dtype)
-    operands = Operands.from_buffer_copy(call.template)
+    operands = call.template.copy()
     operands.q.data, operands.o.data = operand_address("x", x), operand_address("tensor", o)
     operands.o_scale.data = tensors.address("scale", scale)
     if operands.q.data is None:

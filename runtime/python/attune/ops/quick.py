@@ -3,20 +3,21 @@
 and recipes. With a recipe the C module repeats calls like a checked one without Python. Used by context.py,
 attention.py, kvcache.py, append.py and backward.py."""
 import contextlib
-import ctypes
 import functools
 import sys
 
 from ..core import tensors
-from ..core.library import (AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale,
-                            ScoreOperands, Tensor, module)
-from ..core.torch_state import capturing, forward_derivatives, untraced
+from ..core.library import module
+from ..core.torch_state import capturing, forward_derivatives
 
 context_type = None  # the class Context; set by context.py
 CALLS_KEPT = 512  # for calls without a Context argument
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)  # TypeKind in tensors.h
 _ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE, _WITH_PRIOR, _NOT_WITH_PRIOR = 1, 2, 4, 8, 16, 32  # flags of entry.h
-_TENSOR_BYTES, _CAPTURE_BYTES = ctypes.sizeof(Tensor), ctypes.sizeof(Capture)
+_DATA, _LSE = module.Tensor.offsets["data"], module.Operands.offsets["lse"]
+_STRUCTS = {name: getattr(module, of).offsets
+            for name, of in (("scores", "ScoreOperands"), ("gradients", "GradientOperands"),
+                             ("dropout", "DropoutOperands"), ("cache", "CacheOperands"), ("append", "AppendOperands"))}
 _RUN_OPERANDS = ("q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale")
 _FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks")
 
@@ -91,21 +92,15 @@ def guard_maker(torch):
     return make if passed == [True, *[False] * 6] else None
 
 
-def table(capacity):
-    return None if module is None else module.Table(capacity)
-
-
 _tables = []  # one per function: equal arguments mean other things in another function
-if module is not None:
-    module.set_probe(_probe)
+module.set_probe(_probe)
 
 
 def forget(calls):
     """Forgets cached fast paths of one context, and of calls without a Context argument."""
-    if module is not None:
-        calls.clear()
-        for each in _tables:
-            each.clear()
+    calls.clear()
+    for each in _tables:
+        each.clear()
 
 
 def parameters_of(function, skip=0):
@@ -125,24 +120,18 @@ def function(checked, name, parameters=None, contexts=True, watch=()):
     checked() returns (result, recipe). contexts: True keeps calls with a Context on that. watch: (object, name,
     function): while the object's attribute or the function's result is true, all calls go to checked()."""
     names, defaults, required, positional = parameters or parameters_of(checked)
-    _tables.append(table(CALLS_KEPT))
+    _tables.append(module.Table(CALLS_KEPT))
     context = names.index("context") if contexts else -1
     return module.function(name, "", names, defaults, required, positional, context, checked, _tables[-1],
                            *((watch,) if watch else ()))
 
 
-def without_recipe(checked):
-    """Returns a function that gives checked()'s result, on the Python path."""
-    return untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
-
-
 def behind(public, checked):
-    """Returns the function that a public one calls; its arguments are those of checked(). It is the fast path if there
-    is a C module."""
+    """Returns the fast path that a public function calls; its arguments are those of checked()."""
     checked.__qualname__ = public.__name__  # shown in errors about arguments
     public.__wrapped__ = checked  # its parameters are shown
     public._torchdynamo_disable = True  # tracing of callers stops here
-    return without_recipe(checked) if module is None else function(checked, public.__name__)
+    return function(checked, public.__name__)
 
 
 def plan_method(entry, checked):
@@ -178,9 +167,10 @@ def _span(name, tensor):
         (extent - 1) * abs(stride) for extent, stride in zip(tensor.shape, strides)) + 1) * tensors.item_bytes(tensor)
 
 
-def _at(field, inner=Tensor.data):
-    """Returns the offset of a field's address in attune_operands."""
-    return getattr(Operands, field).offset + inner.offset
+def _at(field):
+    """Returns the offset of the address of a tensor, or of factors, in attune_operands."""
+    of = module.Scale.offsets if field.endswith("_scale") else module.Tensor.offsets
+    return module.Operands.offsets[field] + of["data"]
 
 
 def _main_places(indices, layout, arguments, out_name):
@@ -191,21 +181,21 @@ def _main_places(indices, layout, arguments, out_name):
     if out_name in indices:
         yield indices[out_name][0], (_at("o"),), layout.o.span, _ALIGNED | _WRITTEN | in_place
     if "lse" in indices:
-        yield indices["lse"][0], (Operands.lse.offset,), layout.lse.span, _WRITTEN
+        yield indices["lse"][0], (_LSE,), layout.lse.span, _WRITTEN
     for name in ("q_scale", "k_scale", "v_scale"):
         if name in indices:
-            yield indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED
+            yield indices[name][0], (_at(name),), _span(name, arguments[name]), _GUARDED
 
 
 def _capture_places(indices, scores, first):
     """Returns the places of captures behind the struct, in the order of Scores.captures. One tensor may be two
     captures."""
-    places = {}
+    places, first = {}, first + module.Capture.offsets["data"]
     names = [name for name, _, _ in scores.captures]
     for feature in _FEATURES:
         captures = [i for i, name in enumerate(names) if name == feature or name in (f"{feature}_q", f"{feature}_kv")]
         for capture, index in zip(captures, indices.get(feature, []) * len(captures)):
-            places.setdefault(index, []).append(first + capture * _CAPTURE_BYTES + Capture.data.offset)
+            places.setdefault(index, []).append(first + capture * module.Capture.num_bytes)
     return [(index, tuple(at), 0, 0) for index, at in places.items()]
 
 
@@ -217,7 +207,7 @@ def _numbers(scales):
 def _recipe(plan, keep, stream, blob, pointers, places, fresh, results, indices):
     if sorted(index for index, *_ in places) != sorted(sum(indices.values(), [])):
         return None  # a tensor's value matters, as a scale's does
-    return (keep, plan.handle.value, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob,
+    return (keep, plan.handle, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob,
             tuple(pointers), tuple(places), tuple(fresh), tuple(results))
 
 
@@ -237,24 +227,23 @@ def _with_structs(operands):
     """Returns (pairs of a pointer's place and its target, the bytes of the struct and of structs that it points to, the
     begins of these by name, the structs)."""
     blob, pointers, begins, kept = bytes(operands), [], {}, []
-    for name in ("scores", "gradients", "dropout", "cache", "append"):
-        if getattr(operands, name):
-            struct = getattr(operands, name).contents
+    for name in _STRUCTS:
+        struct = getattr(operands, name)
+        if struct is not None:
             begins[name] = len(blob)
-            pointers.append((getattr(Operands, name).offset, len(blob)))
+            pointers.append((module.Operands.offsets[name], len(blob)))
             blob += bytes(struct)
             kept.append(struct)
-    scores = operands.scores.contents if operands.scores else None
-    if scores is not None and scores.num_captures:
+    if operands.scores is not None and operands.scores.num_captures:
         begins["captures"] = len(blob)
-        pointers.append((begins["scores"] + ScoreOperands.captures.offset, len(blob)))
-        blob += bytes((Capture * scores.num_captures).from_address(ctypes.addressof(scores.captures.contents)))
+        pointers.append((begins["scores"] + _STRUCTS["scores"]["captures"], len(blob)))
+        blob += operands.scores.captures
     return pointers, blob, begins, kept
 
 
 def _seed_places(indices, begins):
     """Returns the places of seed and offset, if they are tensors."""
-    return [(indices[name][0], (begins["dropout"] + getattr(DropoutOperands, f"{name}_address").offset, ), 0, 0)
+    return [(indices[name][0], (begins["dropout"] + _STRUCTS["dropout"][f"{name}_address"], ), 0, 0)
             for name in ("seed", "offset") if name in indices]
 
 
@@ -319,7 +308,7 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
             _new(q, call.out_shape, call.out_dtype, _at("o"), strides=call.out_strides, heads_first=heads_first))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
-        fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
+        fresh.append(_new(q, call.lse_shape, call.lse_dtype, _LSE))
         results.append(-len(fresh))
     elif empty_lse:
         fresh.append(_new(q, (0,), call.lse_dtype))
@@ -336,18 +325,18 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
     pointers, blob, begins, _ = _with_structs(operands)
-    of_gradients = lambda field, inner: begins["gradients"] + getattr(GradientOperands, field).offset + inner
+    of_gradients = lambda field, inner=0: begins["gradients"] + _STRUCTS["gradients"][field] + inner
     places = [(indices[name][0], (_at(name),), 0, _ALIGNED) for name in ("q", "k", "v", "o")]
-    places += [(indices["dout"][0], (of_gradients("dout", Tensor.data.offset), ), 0, _ALIGNED),
-               (indices["lse"][0], (Operands.lse.offset, ), 0, 0)]
+    places += [(indices["dout"][0], (of_gradients("dout", _DATA), ), 0, _ALIGNED),
+               (indices["lse"][0], (_LSE, ), 0, 0)]
     if "dlse" in indices:
-        places.append((indices["dlse"][0], (of_gradients("dlse", 0),), 0, 0))
+        places.append((indices["dlse"][0], (of_gradients("dlse"),), 0, 0))
     if scores is not None:
         places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     fresh = []
     for name, gradient in found.items():
         made = sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient)
-        fresh.append((_makers(made), (of_gradients(name, Tensor.data.offset),), gradient.dim()))
+        fresh.append((_makers(made), (of_gradients(name, _DATA),), gradient.dim()))
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh,
                    [-1 - number for number in range(len(fresh))], indices)
 
@@ -356,10 +345,10 @@ def _places_beside_caches(indices, begins, arguments):
     """Yields the places of lists and of factors."""
     for name in ("kv_lengths", "page_table", "slots", "q_begins", "kv_begins"):
         if name in indices:
-            yield indices[name][0], (begins["cache"] + getattr(CacheOperands, name).offset,), 0, 0
+            yield indices[name][0], (begins["cache"] + _STRUCTS["cache"][name],), 0, 0
     for name in ("k_scale", "v_scale"):
         if name in indices:
-            yield indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED
+            yield indices[name][0], (_at(name),), _span(name, arguments[name]), _GUARDED
 
 
 def recipe_of_caches(call, operands, arguments, scores, kept, stream):
@@ -386,7 +375,7 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
         results = [indices["out"][0]]
     if arguments["return_lse"]:
         fresh.append(_new(q, (q.shape[0], q.shape[2], q.shape[1]), tensors.native_dtype(q, "fp32"),
-                          Operands.lse.offset))
+                          _LSE))
         results.append(-len(fresh))
     return None if None in fresh else _recipe(call.plan,
                                               (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
@@ -398,13 +387,13 @@ def recipe_of_append(call, operands, arguments, kept, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
     pointers, blob, begins, _ = _with_structs(operands)
-    of_append = lambda field, inner=0: begins["append"] + getattr(AppendOperands, field).offset + inner
+    of_append = lambda field, inner=0: begins["append"] + _STRUCTS["append"][field] + inner
     extents, q = call.extents, arguments["q"]
-    places = [(indices[name][0], (of_append(name, Tensor.data.offset), ), extents[name].span, _ALIGNED | _GUARDED)
+    places = [(indices[name][0], (of_append(name, _DATA), ), extents[name].span, _ALIGNED | _GUARDED)
               for name in ("k", "v")]
     places += [(indices[name][0], (_at(field), ), extents[name].span, _ALIGNED | _WRITTEN)
                for name, field in (("k_cache", "k"), ("v_cache", "v"))]
-    places += [(indices[name][0], (of_append(name, Tensor.data.offset), ), 0, _ALIGNED) for name in ("cos", "sin")
+    places += [(indices[name][0], (of_append(name, _DATA), ), 0, _ALIGNED) for name in ("cos", "sin")
                if name in indices]
     places += [(indices[name][0], (of_append(name),), 0, 0) for name in ("positions", "row_slots") if name in indices]
     places += _places_beside_caches(indices, begins, arguments)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """rotary_table(): cosines and sines of rotary embeddings for append_kv(), equal to transformers'."""
 import array
-import ctypes
 import math
 from collections.abc import Mapping
 
 from ..core import tensors
-from ..core.library import Rotary, check, library
+from ..core.library import module
 from ..core.problem import real, whole
 
 _SCALINGS = {"default": 0, "linear": 1, "llama3": 2, "yarn": 3, "proportional": 0}
@@ -69,8 +68,7 @@ def _checked(scaling):
 
 
 def _rotary_of(rotary_dim, base, kind, given):
-    rotary = Rotary()
-    library.attune_rotary_init_sized(ctypes.byref(rotary), ctypes.sizeof(rotary))
+    rotary = module.rotary()
     rotary.rotary_dim = whole("rotary_dim", rotary_dim)
     rotary.base = real("base", given.get("rope_theta") or base)
     rotary.scaling = _SCALINGS[kind]
@@ -129,7 +127,7 @@ def _numbers(frequencies, count):
     found = [real("frequencies", one) for one in (frequencies if shape is None else frequencies.tolist())]
     if len(found) != count:
         raise ValueError(f"frequencies has {len(found)} numbers; must be {count}, rotary_dim / 2")
-    return (ctypes.c_float * count)(*found)
+    return array.array("f", found).tobytes()
 
 
 def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer_type=None, frequencies=None,
@@ -159,15 +157,14 @@ def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer
     if frequencies is None:
         frequencies = _frequencies_of(rotary, kind, given)
     pairs = max(rotary.rotary_dim // 2, 0)
-    kept = None if frequencies is None else _numbers(frequencies, pairs)
-    rotary.frequencies = None if kept is None else ctypes.addressof(kept)
+    rotary.frequencies = None if frequencies is None else _numbers(frequencies, pairs)
     try:
         tables = [array.array("f", bytes(4 * max(count, 0) * pairs)) for _ in range(2)]
     except MemoryError:
         raise ValueError(
             f"num_positions is {count}; tables of {pairs} columns must fit into memory") from None
-    check(library.attune_rotary_table(ctypes.byref(rotary), whole("first_position", first_position), count,
-                                      *(table.buffer_info()[0] if table else None for table in tables)))
+    module.rotary_table(rotary, whole("first_position", first_position), count,
+                        *(table.buffer_info()[0] if table else None for table in tables))
     return tuple(_as_tensor(table, count, pairs, like) for table in tables)
 
 

@@ -5,26 +5,17 @@ the runs of a thread, on a GPU the runs of a stream.
 A graph may repeat its captured runs at any time, so they use a workspace of the graph, which the runs captured from one
 stream share. If the driver does not report when a graph is gone, they use the workspace that their plan's prepare()
 made."""
-import ctypes
-import mmap
 import sys
 import threading
 
 from ..core import tensors
-from ..core.library import check, library, module
+from ..core.library import module
 from ..core.torch_state import PER_THREAD_STREAM, capturing, on_stream
 
 ALIGNMENT = 256
 
 
-class _Arena:
-    """The fields that the C module's runs read, as in arena.h."""
-
-    def __init__(self):
-        self.address = self.size = self.zero_bytes = self.busy = 0
-
-
-class Workspace(_Arena if module is None else module.Arena):
+class Workspace(module.Arena):
     """A buffer that grows to the largest plan. Its first `zero_bytes` bytes are zero between runs.
 
     A plan needs its first zeroed_bytes bytes to be zero, leaves them zero, and writes any values after them. A plan
@@ -64,10 +55,7 @@ class Workspace(_Arena if module is None else module.Arena):
     def _grow(self, size, ordinal, stream):
         self.size = self.zero_bytes = 0
         if ordinal < 0:
-            # Private, because a forked child must not write into its parent's. Pages take memory when they are first
-            # touched.
-            self.buffer = ctypes.c_char.from_buffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-            self.address = ctypes.addressof(self.buffer)
+            self.map(size)
         else:
             self._take(_outside_of_pools(lambda: _memory(size + ALIGNMENT, ordinal, stream)))
         self.size = size
@@ -117,8 +105,7 @@ def _outside_of_pools(make):
 
     def run():
         try:
-            if module is not None:
-                module.relax_captures()
+            module.relax_captures()
             made.append((make(), None))
         except Exception as error:
             made.append((None, error))
@@ -161,21 +148,15 @@ def shared(plan, stream):
 
 def _shown(workspace, ordinal, stream):
     """Registers a workspace with the C module, whose runs use it too. Returns the workspace."""
-    if module is not None:
-        module.add_arena(ordinal, stream or 0, workspace)
+    module.add_arena(ordinal, stream or 0, workspace)
     return workspace
-
-
-def of_graphs():
-    """True if graphs have workspaces of their own."""
-    return module is not None and module.watches_graphs()
 
 
 def _of_capture(plan, stream):
     _in_graphs[id(plan)] = plan
     if plan.workspace_bytes == 0:
         return None
-    capture = module.capture_of(stream or 0) if of_graphs() else None
+    capture = module.capture_of(stream or 0) if module.watches_graphs() else None
     if capture is None:
         return plan.graph_workspace or _OfRun()
     number, graph = capture
@@ -223,5 +204,5 @@ def given(plan, workspace, stream):
             f"workspace is {dtype}, {size} elements with stride {stride} at address {address} on {target}; must be "
             f"{accepted}")
     if address:
-        check(library.attune_workspace_init(plan.handle, address, size, stream))
+        module.workspace_init(plan.handle, address, size, stream)
     return address

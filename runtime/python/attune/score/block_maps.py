@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The BlockMap that attention() and Plan.run() take. ../block_map.py makes such maps."""
-import ctypes
-
 from ..core import tensors
 from ..core.flags import flag
-from ..core.library import BlockMapStruct
+from ..core.library import module
 from ..core.problem import whole
 from ..core.torch_state import refuse_gradients
 
@@ -47,7 +45,7 @@ class BlockMap:
                 f"granules has strides {tuple(strides)}; must be at least 0, and 1 in keys (copy the tensor)")
         self.granules, self.hides, (self.seqlen_q, self.seqlen_kv) = granules, hides, lengths
         self.wants_masks = not hides
-        self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules),
+        self.struct = module.BlockMapStruct(tensors.address("granules", granules),
                                      *granules.shape[:2], *lengths, *strides[:3])
 
     def __reduce__(self):

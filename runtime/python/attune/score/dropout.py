@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dropout of softmax weights: the seeds of calls, the rate in the kernels' form, and the mask of a seed. Used by
 attention() and its adapters."""
-import ctypes
 import sys
 
 from ..core import tensors
-from ..core.library import DropoutOperands, check, library
+from ..core.library import module
 from ..core.problem import real, whole
 
 _MOST = 2 ** 63 - 1  # the largest int64; drawn seeds are below it
@@ -96,21 +95,21 @@ class Seeds:
     def give(self, operands, plan):
         """Puts seed and offset into the struct of a call of the plan. Returns the objects that must live until the call
         is enqueued."""
-        struct = DropoutOperands(size=ctypes.sizeof(DropoutOperands))
+        struct = module.DropoutOperands()
         for name in ("seed", "offset"):
             value = getattr(self, name)
             if _is_tensor(value):
                 setattr(struct, f"{name}_address", _address(name, value, plan))
             else:
                 setattr(struct, name, 0 if value is None else _number(name, value))
-        operands.dropout = ctypes.pointer(struct)
+        operands.dropout = struct
         return struct, self.seed, self.offset
 
 
 def dropout_rate(dropout_p):
     """Returns the share of weights that attention(dropout_p=) drops: dropout_p to the nearest of 0/256 to 255/256. Kept
     weights are multiplied by 1 / (1 - rate)."""
-    return library.attune_dropout_rate(rate_of(dropout_p))
+    return module.dropout_rate(rate_of(dropout_p))
 
 
 def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
@@ -136,7 +135,5 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
         import numpy
         made = numpy.empty(extents, dtype=bool)
         address = made.__array_interface__["data"][0]
-    check(
-        library.attune_dropout_mask(rate_of(dropout_p), *numbers, *extents,
-                                    address if tensors.size_of(extents) else None))
+    module.dropout_mask(rate_of(dropout_p), *numbers, tuple(extents), address if tensors.size_of(extents) else None)
     return made.to(like.device) if like is not None and tensors.is_torch(like) else made

@@ -9,7 +9,7 @@ import sys
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import library
+from ..core.library import module
 
 # The numbers are frozen in generator/score/language/program.hpp. operands: numbers of nodes.
 Node = namedtuple("Node", "operation type index bits operands")
@@ -21,7 +21,7 @@ AXES = (BATCH, HEAD, Q_IDX, KV_IDX)  # axes of the arrays of indices
 
 @functools.lru_cache(maxsize=1024)
 def nodes_of(handle):
-    lines = library.attune_program_nodes(handle).decode().splitlines()
+    lines = module.program_nodes(handle).splitlines()
     return [Node(*numbers[:4], tuple(numbers[4:])) for numbers in (tuple(map(int, line.split())) for line in lines)]
 
 

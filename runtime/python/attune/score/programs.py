@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """score_mod() and mask_mod(): programs of the score language, made from Python functions or given as text, and their
 bindings in a call of attention(). Used by scores.py. trace.py reads functions."""
-import ctypes
 import functools
 import re
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import ProgramDesc, check, library
+from ..core.library import module
 from ..core.torch_state import refuse_gradients, refuse_tangents
 from .trace import NAMES, Extent, trace
 from .values import CAPTURE_TYPES, MAX_RANK, is_bool, is_number, is_tensor
@@ -33,11 +32,9 @@ def declared_in(canonical):
 def program_of(kind, text):
     if not isinstance(text, str):
         raise TypeError(f"{kind} is of type {type(text).__name__}; must be the text of a program")
-    desc = ProgramDesc(size=ctypes.sizeof(ProgramDesc), text=text.encode(), kind=KINDS.index(kind), name=kind.encode())
-    handle = ctypes.c_void_p()
-    check(library.attune_program_parse(ctypes.byref(desc), ctypes.byref(handle), None, 0))
-    canonical = library.attune_program_text(handle).decode()
-    return Program(handle.value, canonical, *declared_in(canonical))
+    handle = module.program_parse(KINDS.index(kind), text.encode(), kind.encode())
+    canonical = module.program_text(handle)
+    return Program(handle, canonical, *declared_in(canonical))
 
 
 @functools.lru_cache(maxsize=64)

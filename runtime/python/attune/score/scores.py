@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Score features of attention(): changes of scores other than scale, mask and window. Each keyword becomes a field of
 the problem's text. A tensor also becomes a capture of the call. Used by ops/attention.py."""
-import ctypes
 from collections import namedtuple
 
 from ..core import tensors
-from ..core.library import Capture, Scalar, ScoreOperands, library
-from ..core.problem import real, whole
+from ..core.library import module
+from ..core.problem import in_fp32, real, whole
 from ..core.torch_state import records_gradients, refuse_gradients
 from .block_maps import use_of
 from .dropout import Seeds, rate_of
@@ -58,36 +57,26 @@ class Scores:
     def give(self, operands, plan):
         """Puts the features into the struct of a call of the plan. Returns the objects that must live until the call is
         enqueued."""
-        given, kept = self.operands(plan)
-        operands.scores = ctypes.pointer(given)
+        operands.scores = self.operands(plan)
         give_map(operands, self.block_map, plan)
-        return given, kept, None if self.seeds is None else self.seeds.give(operands, plan)
+        return operands.scores, None if self.seeds is None else self.seeds.give(operands, plan)
 
     def learned(self):
         """Returns the tensors of programs that autograd records."""
         return [given for mod in self.mods for given in mod.captures.values() if records_gradients(given[1])]
 
     def operands(self, plan):
-        """Returns the C struct, and the objects that must live as long as it does. Checks shapes against the plan's
-        problem."""
+        """Returns the struct ScoreOperands. Checks shapes against the plan's problem."""
         refuse_gradients(self.learned())
         p = plan.problem
         if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped
                                                                                        for mod in self.mods):
             refuse_stop("the score", "q and k")
         extents = problem_extents(plan.problem)
-        captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
-        for capture, (name, tensor, axes) in zip(captures, self.captures):
-            _fill(capture, name, name, tensor, plan)
-            capture.strides[:len(axes)] = _strides(name, tensor, axes, [extents[axis] for axis in axes])
-        of_mods = [(name, *given) for mod in self.mods for name, given in mod.captures.items()]
-        for capture, (name, label, tensor) in zip(captures[len(self.captures):], of_mods):
-            _fill(capture, name, label, tensor, plan)
-            rank = len(tensor.shape)
-            capture.strides[:rank], capture.extents[:rank] = tensors.element_strides(label, tensor), tuple(tensor.shape)
-        numbers = [Scalar(name.encode(), value) for mod in self.mods for name, (_, value) in mod.scalars.items()]
-        scalars = (Scalar * len(numbers))(*numbers)
-        return ScoreOperands(captures, len(captures), 0, 0, scalars, len(scalars)), (captures, scalars)
+        captures = [_of_feature(name, tensor, axes, extents, plan) for name, tensor, axes in self.captures]
+        captures += [_of_program(name, *given, plan) for mod in self.mods for name, given in mod.captures.items()]
+        scalars = [(name, value) for mod in self.mods for name, (_, value) in mod.scalars.items()]
+        return module.score_operands(captures, scalars, 0, 0)
 
 
 def give_map(operands, block_map, plan):
@@ -96,13 +85,23 @@ def give_map(operands, block_map, plan):
     found = tensors.target_of(block_map.granules)
     if found != plan.target:
         raise ValueError(f"block_map is on {found}; must be on {plan.target}, like q")
-    operands.block_map = ctypes.pointer(block_map.struct)
+    operands.block_map = block_map.struct
 
 
-def _fill(capture, name, label, tensor, plan):
+def _address(label, tensor, plan):
     if tensors.target_of(tensor) != plan.target:
         raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be on {plan.target}, like q")
-    capture.name, capture.data = name.encode(), tensors.address(label, tensor)
+    return tensors.address(label, tensor)
+
+
+def _of_feature(name, tensor, axes, extents, plan):
+    """Returns a capture for module.score_operands(): a tensor over axes of the problem."""
+    return (name, _address(name, tensor, plan), _strides(name, tensor, axes, [extents[axis] for axis in axes]), ())
+
+
+def _of_program(name, label, tensor, plan):
+    """Returns a capture for module.score_operands(): a tensor that a program indexes."""
+    return name, _address(label, tensor, plan), tuple(tensors.element_strides(label, tensor)), tuple(tensor.shape)
 
 
 def refuse_other_extents(name, shape, axes, extents):
@@ -126,7 +125,7 @@ def _strides(name, tensor, axes, extents):
         if found == extent and stride < 0:
             raise ValueError(f"{name} has strides {strides}; strides must be at least 0 (copy the tensor)")
         result.append(stride if found == extent and extent > 1 else 0)
-    return result
+    return tuple(result)
 
 
 def _wanted(problem):
@@ -140,7 +139,7 @@ def _wanted(problem):
     for kind in KINDS:
         handle = getattr(problem, kind)
         if handle:
-            declared = declared_in(library.attune_program_text(handle).decode())
+            declared = declared_in(module.program_text(handle))
             captures.update(declared.captures)
             scalars.update(declared.scalars)
     return captures, scalars
@@ -161,32 +160,28 @@ def _check_wanted(name, tensor, dtype, rank):
 
 
 def named_operands(plan, captures, scalars, q_position0, kv_position0):
-    """Returns Plan.run()'s C struct of tensors and numbers by name, and the objects that must live as long as it does.
-    The library checks for missing and surplus names."""
+    """Returns Plan.run()'s ScoreOperands of tensors and numbers by name. The library checks for missing and surplus
+    names."""
     captures, scalars = captures or {}, scalars or {}
     refuse_gradients(captures.items())
     p = plan.problem
     extents = problem_extents(p)
     wanted, _ = _wanted(p)
-    structs = (Capture * len(captures))()
-    for struct, (name, tensor) in zip(structs, captures.items()):
+    found = []
+    for name, tensor in captures.items():
         dtype, shape = wanted.get(name, (None, 0))
         if dtype is None:
             raise ValueError(f"captures has {name}; must be {', '.join(wanted) or 'none'}, which the plan reads")
         rank = shape if isinstance(shape, int) else None
         _check_wanted(name, tensor, dtype, rank)
-        _fill(struct, name, name, tensor, plan)
-        if rank is None:
-            struct.strides[:len(shape)] = _strides(name, tensor, shape, [extents[axis] for axis in shape])
-        else:
-            struct.strides[:rank], struct.extents[:rank] = tensors.element_strides(name, tensor), tuple(tensor.shape)
-    numbers = (Scalar * len(scalars))(*[Scalar(name.encode(), real(name, value)) for name, value in scalars.items()])
+        found.append(
+            _of_feature(name, tensor, shape, extents, plan) if rank is None else _of_program(name, name, tensor, plan))
+    numbers = [(name, real(name, value)) for name, value in scalars.items()]
     positions = [whole(name, value) for name, value in (("q_position0", q_position0), ("kv_position0", kv_position0))]
     for name, value in zip(("q_position0", "kv_position0"), positions):
         if not -2 ** 31 <= value < 2 ** 31:
             raise ValueError(f"{name} is {value}; must be an int of 32 bits")
-    return ScoreOperands(structs, len(structs), *positions, numbers,
-                         len(numbers)), (structs, numbers, list(captures.values()))
+    return module.score_operands(found, numbers, *positions)
 
 
 def _tensor(keyword, name, tensor, dtypes):
@@ -222,7 +217,7 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
         text, seeds = f",dropout={rate_of(dropout_p)!r}", Seeds(seed, offset)
     if softcap is not None:
         number = real("softcap", softcap)
-        if not 0 < ctypes.c_float(number).value < float("inf"):
+        if not 0 < in_fp32(number) < float("inf"):
             raise ValueError(f"softcap is {number}; must be above 0 and finite in fp32, or None")
         text += f",softcap={number!r}"
     if chunk is not None:

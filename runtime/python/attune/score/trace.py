@@ -4,7 +4,6 @@ programs.py.
 
 Traces are cached by the function's code and by the types of its closure (closures.py), never by source text."""
 import contextlib
-import ctypes
 import functools
 import math
 import sys
@@ -12,6 +11,7 @@ import types
 from collections import namedtuple
 
 from ..core import tensors
+from ..core.problem import in_fp32
 from ..core.recent import Recent
 from . import composed_functions  # noqa: F401  joins TABLE
 from .closures import Walk
@@ -213,7 +213,7 @@ def _int_text(value):
 def _float_text(value):
     if math.isnan(value):
         refuse("nan is not in the score language")
-    rounded = ctypes.c_float(value).value
+    rounded = in_fp32(value)
     if math.isinf(rounded) and not math.isinf(value):
         refuse(f"{value} does not fit in a float of 32 bits")
     text = "INFINITY" if math.isinf(value) else repr(abs(value) if rounded else 0.0)

@@ -12,7 +12,7 @@ import threading
 import time
 
 from ..core.flags import flag
-from ..core.library import Error, library
+from ..core.library import Error, module
 from ..core.torch_state import untraced
 from ..ops import context as _context
 from . import tune as _tune
@@ -76,7 +76,7 @@ class FirstUse:
             self._changed.notify()
 
     def _program_file(self, handle):
-        text = library.attune_program_text(handle)
+        text = module.program_text(handle).encode()
         path = pathlib.Path(self._folder) / f"program_{hashlib.sha256(text).hexdigest()}.txt"
         path.write_bytes(text)
         return path

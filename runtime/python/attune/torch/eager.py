@@ -11,7 +11,6 @@ import threading
 
 import torch
 
-from ..core.library import module
 from ..ops import quick
 
 _local = threading.local()
@@ -64,7 +63,7 @@ def shorten(op):
                                                    "_dispatch_tls_local_include_set"), (profiler,
                                                                                         "_is_profiler_enabled"), (op,
                                                                                                                   "_op")
-    if module is None or quick.guard_maker(torch) is None or not all(hasattr(*each) for each in needed):
+    if quick.guard_maker(torch) is None or not all(hasattr(*each) for each in needed):
         return
     dispatch, is_watched = op._op, native._is_torch_function_mode_enabled
     arguments = op._schema.arguments
