@@ -19,8 +19,7 @@ std::optional<std::string> KernelTemplate::refuses(const KernelSpec& spec, const
   if (spec.op != served.op)
     return fmt::format("op is {}; this template serves {}", op_name(spec.op), op_name(served.op));
   const auto is_served = [&](const std::string& field) {
-    return served.features.count(field) != 0 ||
-           (served.scores && score_feature_of(field) != nullptr);
+    return served.features.count(field) != 0 || (served.scores && is_score_field(field));
   };
   for (const ProblemField* field : features)
     if (!is_served(field->name))

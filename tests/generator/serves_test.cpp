@@ -127,8 +127,7 @@ TEST(Serves, UnlistedFeaturesAreRefusedByName) {
       ASSERT_EQ(features_of(spec).size(), features_of(one.spec).size() + 1) << to_text(spec);
       const std::string reason = one.family->refuses(spec, one.arch).value_or("");
       const Served& served = one.family->serves();
-      if (served.features.count(field.name) > 0 ||
-          (served.scores && score_feature_of(field.name) != nullptr)) {
+      if (served.features.count(field.name) > 0 || (served.scores && is_score_field(field.name))) {
         EXPECT_THAT(reason, ::testing::Not(::testing::HasSubstr(what_is_served(field))))
             << field.name;
         continue;

@@ -101,6 +101,10 @@ const ScoreFeature* score_feature_of(std::string_view field) {
   return nullptr;
 }
 
+bool is_score_field(std::string_view field) {
+  return field == "sinks" || score_feature_of(field) != nullptr;
+}
+
 void add_score_feature(const ScoreFeature& feature) {
   auto& features = mutable_features();
   const auto behind =

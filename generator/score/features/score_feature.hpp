@@ -76,6 +76,8 @@ struct ScoreFeature {
 const std::vector<const ScoreFeature*>& score_features();
 // Returns the feature of a field; null if the field belongs to none.
 const ScoreFeature* score_feature_of(std::string_view field);
+// True for the fields of features, and for sinks, which change no score.
+bool is_score_field(std::string_view field);
 // Adds a feature from outside this folder. It must stay alive. Must be called before any other
 // function of the library.
 void add_score_feature(const ScoreFeature& feature);

@@ -71,7 +71,7 @@ std::string short_text(const Problem& problem) {
   else if (problem.fp8.accuracy != Accuracy::kAccurate)
     text += fmt::format(" {}", accuracy_name(problem.fp8.accuracy));
   for (const ProblemField& field : problem_fields())
-    if (score_feature_of(field.name) != nullptr && !field.is_default(problem))
+    if (is_score_field(field.name) && !field.is_default(problem))
       text += fmt::format(" {}={}", field.key, field.print(problem));
   return text;
 }
