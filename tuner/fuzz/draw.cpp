@@ -67,8 +67,8 @@ std::string recognised_text(std::mt19937_64& random, score::Kind kind) {
                                       "return kv_idx <= q_idx && (kv_idx + 2 * q_idx) % 3 != 0;"});
   return pick<std::string>(
       random, {"return 20.0 * tanh(score / 20.0);", "return score;",
-               "return where(kv_idx <= q_idx, score, -INFINITY);",
-               "return where(kv_idx % 5 == 0, -INFINITY, 30.0 * tanh(score / 30.0));"});
+               "return select(kv_idx <= q_idx, score, -INFINITY);",
+               "return select(kv_idx % 5 == 0, -INFINITY, 30.0 * tanh(score / 30.0));"});
 }
 
 void set_mask(Mask mask, Problem* p) {
