@@ -20,28 +20,18 @@ OF_MODULE = {
     "attune_rotary": module.Rotary, "attune_cache_operands": module.CacheOperands,
     "attune_dropout_operands": module.DropoutOperands, "attune_gradient_operands": module.GradientOperands}
 HIDDEN = ("size", "reserved")  # Python neither reads nor writes them
-PARTS = ("scores", "backward", "cache", "append", "quantise")  # of attune_problem; Python has their fields in Problem
-
-
-def in_problem(in_c):
-    """Returns the offsets with fields of parts as fields of attune_problem."""
-    found = {}
-    for field, offset in in_c.items():
-        struct, name = field.split(".")
-        part = struct.removeprefix("attune_problem_")
-        if part in PARTS:
-            found[f"attune_problem.{name}"] = in_c[f"attune_problem.{part}"] + offset
-        elif struct != "attune_problem" or name not in PARTS:
-            found[field] = offset
-    return found
 
 
 def main():
     include, cc = sys.argv[1:]
     fields = structs("".join(
         header.read_text() for header in sorted((pathlib.Path(include) / "attune").glob("attune_*types.h"))))
-    wanted = (*OF_MODULE, *(f"attune_problem_{part}" for part in PARTS))
-    fields = {struct: [name for name in fields[struct] if name not in HIDDEN] for struct in wanted}
+    fields = {struct: [name for name in names if name not in HIDDEN] for struct, names in fields.items()}
+    parts = {name: fields.get(f"attune_problem_{name}", ()) for name in fields["attune_problem"]}
+    fields = {struct: fields[struct] for struct in OF_MODULE}
+    # Python shows the fields of a problem's parts as the problem's own.
+    fields["attune_problem"] = [
+        member for name, inner in parts.items() for member in ([f"{name}.{each}" for each in inner] or [name])]
     if sum(map(len, fields.values())) < 60:
         sys.exit(f"the header's structs were not understood: {fields}")
     with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +39,9 @@ def main():
         subprocess.run([cc, "-std=c11", f"-I{include}", "-x", "c", "-", "-o",
                         str(program)], input=c_program(fields), text=True, check=True)
         printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
-    in_c = in_problem({line.split()[0]: int(line.split()[2]) for line in printed if "." in line})
+    in_c = {}
+    for name, _, offset in (line.split() for line in printed if "." in line):
+        in_c[f"{name.partition('.')[0]}.{name.rpartition('.')[2]}"] = int(offset)
     in_module = {
         f"{struct}.{name}": offset
         for struct, of in OF_MODULE.items()

@@ -52,11 +52,14 @@ class ForeignCode(unittest.TestCase):
             self.assertNotIn(FOREIGN_TEXT, said, name)
 
     def test_a_library_loaded_by_a_relative_name(self):
+        modules = list(pathlib.Path(LIBRARY).parent.glob("_attune.*.so"))
+        if not modules:
+            self.skipTest("SKIPPED: there is no C module, because it was built without Python's headers")
         for plugins in (True, False):
             own = self.folder / f"own-{plugins}"
             (own / "lib").mkdir(parents=True)
             shutil.copy(LIBRARY, own / "lib" / "libattune.so")
-            for module in pathlib.Path(LIBRARY).parent.glob("_attune.*.so"):
+            for module in modules:
                 shutil.copy(module, own / "lib")
             for plugin in pathlib.Path(LIBRARY).resolve().parent.glob("libattune_clang.so") if plugins else ():
                 (own / "lib" / plugin.name).symlink_to(plugin)

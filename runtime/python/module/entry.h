@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Entry: the state that all calls with one key share: the plan, a copy of attune_operands without
  * the addresses, and how to make the tensors that a call allocates. ops/quick.py makes the recipe
- * of an entry; only ops/quick.py knows the layout of the structs.
+ * of an entry, with the offsets that the types of structs.h have.
  *
  * A recipe is a tuple:
  *   keep        objects that must live as long as the entry: the plan, names of captures

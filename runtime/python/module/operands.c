@@ -89,9 +89,9 @@ int add_operand_structs(PyObject* module) {
   StructType* const structs[] = {&operands_struct, &tensor_struct,    &scale_struct,
                                  &capture_struct,  &block_map_struct, &score_operands_struct,
                                  &gradient_struct, &dropout_struct,   &cache_struct,
-                                 &append_struct,   &rotary_struct};
-  for (size_t i = 0; i < sizeof structs / sizeof *structs; ++i)
-    if (add_struct(module, structs[i]) != 0) return -1;
+                                 &append_struct,   &rotary_struct,    NULL};
+  for (StructType* const* each = structs; *each != NULL; ++each)
+    if (add_struct(module, *each) != 0) return -1;
   return 0;
 }
 

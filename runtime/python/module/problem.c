@@ -7,67 +7,31 @@
 
 #include "library.h"
 
-/* A row: the name in Python, which is that of the member, and where the member is. */
+/* A row: the name in Python, and the member of attune_problem or of one of its parts. */
 #define ROW(name, member) \
   { #name, ATTUNE_KIND(((attune_problem*)0)->member), offsetof(attune_problem, member), NULL }
 #define F(name) ROW(name, name)
-#define P(part, name) ROW(name, part.name)
+#define SCORES(name) ROW(name, scores.name)
+#define BACKWARD(name) ROW(name, backward.name)
+#define CACHE(name) ROW(name, cache.name)
+#define APPEND(name) ROW(name, append.name)
 
-static const Field fields[] = {F(op),
-                               F(dtype),
-                               F(dtype_kv),
-                               F(dtype_o),
-                               F(mask),
-                               F(head_dim_qk),
-                               F(head_dim_v),
-                               F(num_heads_q),
-                               F(num_heads_kv),
-                               F(batch),
-                               F(seqlen_q),
-                               F(seqlen_kv),
-                               F(window_left),
-                               F(window_right),
-                               F(softmax_scale),
-                               F(dropout),
-                               F(accuracy),
-                               F(v_layout),
-                               F(scale_block_q),
-                               F(scale_block_kv),
-                               P(quantise, rotation),
-                               /* Scores */
-                               P(scores, softcap),
-                               P(scores, bias),
-                               P(scores, relative_bias),
-                               P(scores, alibi),
-                               P(scores, mask_tensor),
-                               P(scores, key_lengths),
-                               P(scores, documents),
-                               P(scores, prefix),
-                               P(scores, chunk),
-                               P(scores, score_mod),
-                               P(scores, mask_mod),
-                               P(scores, sinks),
-                               P(scores, block_map),
-                               /* Caches */
-                               P(cache, page_size),
-                               P(cache, packed_q),
-                               P(cache, num_pages),
-                               P(cache, packed_kv),
-                               P(cache, batch_invariant),
-                               P(cache, v_in_k),
-                               P(cache, kv_factors),
-                               P(append, rotary),
-                               P(append, rotary_dim),
-                               P(append, rotary_interleaved),
-                               P(append, rotary_q),
-                               /* Gradients */
-                               P(backward, gradients),
-                               P(backward, score_gradient),
-                               P(backward, load),
-                               P(backward, accumulate),
-                               P(backward, deterministic),
-                               P(backward, repeats),
-                               {NULL, kInt32, 0, NULL}};
+/* clang-format off */
+static const Field fields[] = {
+    F(op), F(dtype), F(dtype_kv), F(dtype_o), F(head_dim_qk), F(head_dim_v), F(num_heads_q),
+    F(num_heads_kv), F(batch), F(seqlen_q), F(seqlen_kv), F(window_left), F(window_right), F(mask),
+    F(softmax_scale), F(dropout), F(accuracy), F(v_layout), F(scale_block_q), F(scale_block_kv),
+    SCORES(score_mod), SCORES(mask_mod), SCORES(softcap), SCORES(bias), SCORES(relative_bias),
+    SCORES(alibi), SCORES(mask_tensor), SCORES(key_lengths), SCORES(documents), SCORES(prefix),
+    SCORES(chunk), SCORES(sinks), SCORES(block_map),
+    BACKWARD(gradients), BACKWARD(score_gradient), BACKWARD(load), BACKWARD(repeats),
+    BACKWARD(accumulate), BACKWARD(deterministic),
+    CACHE(num_pages), CACHE(page_size), CACHE(packed_q), CACHE(packed_kv), CACHE(batch_invariant),
+    CACHE(v_in_k), CACHE(kv_factors),
+    APPEND(rotary), APPEND(rotary_dim), APPEND(rotary_interleaved), APPEND(rotary_q),
+    ROW(rotation, quantise.rotation),
+    {NULL, kInt32, 0, NULL}};
+/* clang-format on */
 
 StructType problem_struct = {"Problem", sizeof(attune_problem), fields, 1, 1, NULL};
 

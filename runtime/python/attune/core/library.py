@@ -95,4 +95,8 @@ def _load():
 
 
 module, LIBRARY_PATH = _load()
-version = module.version
+
+
+def version():
+    """Returns the version of libattune.so in the form "MAJOR.MINOR.PATCH"."""
+    return module.version()
