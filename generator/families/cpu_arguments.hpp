@@ -10,4 +10,8 @@ namespace attune {
 // Returns the constants for these members, beyond those of the spec.
 std::vector<Constant> constants_of_earlier_arguments(const KernelSpec& spec);
 
+// Returns all constants of a kernel with vectors and `scratch_bytes` of scratch for each thread.
+std::vector<Constant> vector_constants(const KernelSpec& spec, const Arch& arch,
+                                       int64_t scratch_bytes);
+
 }  // namespace attune

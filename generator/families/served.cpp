@@ -2,6 +2,8 @@
 // See served.hpp.
 #include "generator/families/served.hpp"
 
+#include <fmt/format.h>
+
 namespace attune {
 
 namespace {
@@ -107,6 +109,29 @@ const Served& serves_gradients() {
   static const Served served{
       Op::kAttentionBackward, {"mask", "window", "gradients", "deterministic"}, true};
   return served;
+}
+
+std::optional<std::string> other_target(const Arch& arch, Target target) {
+  if (arch.target == target) return std::nullopt;
+  return fmt::format("this template serves {}, not {}",
+                     target == Target::kCpu ? "CPUs" : "CUDA archs", arch.name());
+}
+
+std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& arch) {
+  constexpr int kMaxHeadDim = 256;
+  if (arch.target != Target::kCuda || arch.compute_capability < 75)
+    return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
+  if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
+    return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
+                       dtype_name(spec.dtype_q), arch.name());
+  if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+    return fmt::format("dtype is {}; this template serves fp16 and bf16", dtype_name(spec.dtype_q));
+  for (const auto& [name, value] :
+       {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
+    if (value < 8 || value > kMaxHeadDim || value % 8 != 0)
+      return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value,
+                         kMaxHeadDim);
+  return std::nullopt;
 }
 
 }  // namespace attune

@@ -25,4 +25,12 @@ const Served& serves_every_gradient();
 const Served& serves_appending();  // op append_kv with all its choices
 const Served& serves_caches();     // op attention_kvcache with all its choices
 
+// Returns the reason for which a template of one target refuses an arch of the other; else nullopt.
+std::optional<std::string> other_target(const Arch& arch, Target target);
+// True if kernels can copy from global to shared memory in the background (cp.async).
+inline bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
+// Returns the reason for which the gradient kernels of sm_75 and later refuse an arch, types or
+// head dims; else nullopt.
+std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& arch);
+
 }  // namespace attune

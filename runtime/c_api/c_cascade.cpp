@@ -12,6 +12,7 @@
 
 #include "generator/core/ops/merge.hpp"
 #include "generator/core/problem/op.hpp"
+#include "generator/core/problem/problem_fields.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "runtime/c_api/c_support.hpp"
 
@@ -45,6 +46,24 @@ void check(attune_status status, const std::string& where) {
 
 std::string level_name(size_t level) { return fmt::format("levels[{}]", level); }
 
+// A row's scores in one level must not depend on the other levels, so that their results can be
+// merged.
+template <class Wrong>
+void check_features(const Problem& p, const Problem& last, const Wrong& wrong) {
+  std::string taken;
+  for (const ScoreFeature* feature : score_features())
+    if (feature->of_score_alone) taken += feature->field + ", ";
+  for (const ProblemField& field : problem_fields()) {
+    const ScoreFeature* feature = score_feature_of(field.name);
+    if (feature == nullptr) continue;
+    if (!feature->of_score_alone && feature->is_on(p))
+      wrong(fmt::format("has {}; must have only {}or in the last level sinks", field.name, taken));
+    if (feature->of_score_alone && field.print(p) != field.print(last))
+      wrong(fmt::format("has {} {}; must be {}, like the last level", field.name, field.print(p),
+                        field.print(last)));
+  }
+}
+
 void check_level(const Problem& p, const Problem& last, size_t level, bool is_last) {
   const auto wrong = [&](const std::string& what) {
     refuse(fmt::format("{} {}", level_name(level), what));
@@ -60,16 +79,13 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
                     "like the last level",
                     dtype_name(p.dtype_q), p.num_heads_q, p.head_dim_qk, p.head_dim_v,
                     dtype_name(last.dtype_q), last.num_heads_q, last.head_dim_qk, last.head_dim_v));
-  if (p.scale() != last.scale() || p.scores.softcap != last.scores.softcap)
-    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, like the last level",
-                      p.scale(), p.scores.softcap, last.scale(), last.scores.softcap));
+  if (p.scale() != last.scale())
+    wrong(fmt::format("has softmax_scale {}; must be {}, like the last level", p.scale(),
+                      last.scale()));
   if (p.window_left >= 0 || p.window_right >= 0)
     wrong(fmt::format("has window_left {} and window_right {}; both must be -1", p.window_left,
                       p.window_right));
-  for (const ScoreFeature* feature : score_features())
-    if (feature->is_on(p) && feature->field != "softcap")
-      wrong(fmt::format("has {}; must have only softcap, or in the last level sinks",
-                        feature->field));
+  check_features(p, last, wrong);
   if (!is_last && (p.mask != Mask::kNone || p.scores.sinks != ScoreTensor::kNone))
     wrong(
         fmt::format("has mask {} and sinks {}; must be none and none: only the last level may "

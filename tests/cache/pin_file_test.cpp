@@ -7,6 +7,7 @@
 
 #include "generator/core/system/digest.hpp"
 #include "tests/cache/store_samples.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -22,13 +23,8 @@ WinnerRecord winner(int64_t seqlen, int64_t block_m, const std::string& created)
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_pin_file(text, "site.pin");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text([&] { parse_pin_file(text, "site.pin"); },
+                             ErrorCode::kInvalidArgument);
 }
 
 // Returns the text with a correct checksum.
@@ -63,7 +59,7 @@ TEST(PinFile, ATextComesBackAsItWent) {
       const char* const digits = "0123456789abcdef";
       hex += digits[byte / 16], hex += digits[byte % 16];
     }
-    EXPECT_THAT(file.text(), testing::EndsWith("sha256 " + hex + "\n"));
+    EXPECT_THAT(file.text(), ::testing::EndsWith("sha256 " + hex + "\n"));
   }
 }
 

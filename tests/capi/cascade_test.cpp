@@ -222,9 +222,9 @@ int main() try {
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},
           "levels[0] has window_left 3 and window_right 0");
   refuses(context, {level_of(4, 0, kShared, ",scale=0.5").problem, own.problem},
-          "levels[0] has softmax_scale 0.5 and softcap 0; must be");
+          "levels[0] has softmax_scale 0.5; must be");
   refuses(context, {level_of(4, 0, kShared, ",softcap=30").problem, own.problem},
-          "and softcap 30; must be");
+          "levels[0] has softcap 30; must be 0, like the last level");
   std::vector<attune_problem> torn{all.problem, own.problem};
   torn[0].size = size_t{1} << 40;
   refuses(context, torn, "size is 1099511627776");

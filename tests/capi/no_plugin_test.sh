@@ -20,6 +20,7 @@ fi
 ATTUNE_STORE=$store "$attune" export "$scratch/kernels.attune" >/dev/null
 mkdir "$scratch/alone"
 cp "$library" "$scratch/alone/libattune.so"
+cp "$(dirname "$library")"/_attune*.so "$scratch/alone/"  # Python's module, which does not need the plugin
 ln -s libattune.so "$scratch/alone/$(basename "$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')")" 2>/dev/null || true
 
 python=(env "PYTHONPATH=$source/runtime/python" "ATTUNE_LIBRARY=$scratch/alone/libattune.so" PYTHONDONTWRITEBYTECODE=1 python3 -c)

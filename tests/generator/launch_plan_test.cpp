@@ -5,25 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "generator/core/system/error.hpp"
 #include "generator/template_registry.hpp"
+#include "tests/support/error_text.hpp"
+#include "tests/support/regions.hpp"
 
 namespace attune {
 namespace {
 
+using testing::error_text;
 using ::testing::HasSubstr;
-
-std::string text_of(const std::function<void()>& call, ErrorCode expected) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), expected);
-    return error.what();
-  }
-  return "no error";
-}
 
 // Returns a structure with a step before and after the main one. The first writes a tensor that the
 // main step reads through a tensor map; the last joins the main step's partial results.
@@ -52,11 +43,8 @@ TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsFollowEachOther) {
   EXPECT_EQ(plan.steps[2].entry, "join");
   EXPECT_EQ(plan.steps[2].num_tiles, 0);
   EXPECT_TRUE(plan.uses_tensor_maps());
-  EXPECT_EQ(plan.workspace[0].offset, 0);
-  EXPECT_EQ(plan.workspace[1].offset, 256);
-  EXPECT_EQ(plan.workspace[2].offset, 256 + 768);  // 600 bytes of 8-bit elements
-  EXPECT_EQ(plan.zeroed_bytes, 256);
-  EXPECT_EQ(plan.workspace_bytes, 256 + 768 + 256);
+  EXPECT_EQ(plan.workspace[1].count(), 600);
+  testing::expect_workspace(plan);
 }
 
 // Steps of rounds are launched one after the other for some heads, then for the next heads. Steps
@@ -88,26 +76,26 @@ TEST(LaunchPlan, StepsOfRoundsAreLaunchedForSomeHeadsAtATime) {
 TEST(LaunchPlan, SizesOfAnotherStructureAreRefused) {
   LaunchSizes sizes = three_sizes();
   sizes.steps.pop_back();
-  EXPECT_THAT(text_of([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
               HasSubstr("has 3 steps, its sizes have 2"));
   sizes = three_sizes();
   sizes.workspace.push_back({});
-  EXPECT_THAT(text_of([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
               HasSubstr("has 3 workspace tensors, its sizes have 4"));
 }
 
 TEST(LaunchPlan, StructuresThatNameMissingStepsOrTensorsAreRefused) {
   LaunchStructure structure = three_steps();
   structure.main_step = 3;
-  EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
               HasSubstr("the main step is 3, and there are 3 steps"));
   structure = three_steps();
   structure.steps[0].tensor_maps[0].tensor = Workspace{3};
-  EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
               HasSubstr("a tensor map of prepare sees tensor 3 of a workspace that has 3"));
   structure = three_steps();
   structure.workspace[2].zeroed = true;
-  EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
               HasSubstr("parts is zeroed, but comes after one that is not"));
 }
 
@@ -115,7 +103,7 @@ TEST(LaunchPlan, CountsThatNoLaunchCanNumberAreRefused) {
   EXPECT_EQ(tile_count(2'000'000'000), 2'000'000'000);
   EXPECT_EQ(grid_extent(0), 1u);
   for (const int64_t tiles : {int64_t{1} << 31, int64_t{1} << 32, (int64_t{1} << 31) - 1})
-    EXPECT_THAT(text_of([&] { tile_count(tiles); }, ErrorCode::kUnsupported),
+    EXPECT_THAT(error_text([&] { tile_count(tiles); }, ErrorCode::kUnsupported),
                 HasSubstr(std::to_string(tiles) + " work tiles are too many"));
 }
 
@@ -157,7 +145,7 @@ TEST(EveryFamily, StructureServesEveryShape) {
               s.family->launch(s.spec, configs[i], shape, {sm_count, 50 << 20, 4e12});
           EXPECT_EQ(plan.main().entry, kEntryName) << configs[i].to_text();
           EXPECT_EQ(plan.main().parts.front(), ArgumentPart::kBase);
-          EXPECT_EQ(plan.workspace_bytes % 4, 0);
+          testing::expect_workspace(plan);
         }
   }
 }
@@ -171,7 +159,7 @@ TEST(EveryFamily, RefusesMoreTilesThanALaunchCanNumber) {
     const Config config =
         s.family->default_config(s.spec, s.arch, {1, 64, 64, 8, 2}, typical_device(s.arch).facts);
     EXPECT_THAT(
-        text_of([&] { s.family->sizes(s.spec, config, huge, {}); }, ErrorCode::kUnsupported),
+        error_text([&] { s.family->sizes(s.spec, config, huge, {}); }, ErrorCode::kUnsupported),
         HasSubstr("too many for one launch"))
         << s.family->name();
     ++refused;

@@ -5,6 +5,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/cache_check.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -14,13 +15,8 @@ using ::testing::HasSubstr;
 int list[1] = {};
 
 std::string refusal_of(const char* text, const CacheArgs& cache, const AppendArgs& append) {
-  try {
-    check_append(parse_problem(text), &cache, &append);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text([&] { check_append(parse_problem(text), &cache, &append); },
+                             ErrorCode::kInvalidArgument);
 }
 
 // Kernels index slots with 32 bits. The limit counts the slots of this call, not of the plan.

@@ -17,6 +17,7 @@
 #include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -41,12 +42,7 @@ class BundleTest : public ::testing::Test {
     return {};
   }
   std::string refusal() const {
-    try {
-      Bundle::open(folder_.path());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text([&] { Bundle::open(folder_.path()); });
   }
   std::string manifest_of_folder() const {
     std::ostringstream text;

@@ -9,6 +9,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/cache_lists_check.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -29,17 +30,16 @@ class CacheIds : public ::testing::Test {
                    .kv_begins = nullptr};
 
   std::string refusal(const std::string& more) const {
-    try {
-      check_host_ids(
-          parse_problem("op=attention_kvcache,dtype=fp32,head_dim=64,heads=4/2,batch=3,seqlen_q=2,"
-                        "seqlen_kv=64,num_pages=8" +
-                        more),
-          cache_);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text(
+        [&] {
+          check_host_ids(
+              parse_problem(
+                  "op=attention_kvcache,dtype=fp32,head_dim=64,heads=4/2,batch=3,seqlen_q=2,"
+                  "seqlen_kv=64,num_pages=8" +
+                  more),
+              cache_);
+        },
+        ErrorCode::kInvalidArgument);
   }
 };
 

@@ -11,11 +11,13 @@
 #include "runtime/cuda/tensor_map.hpp"
 #include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune::cuda {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_text;
 using ::testing::HasSubstr;
 using testing::stub_calls;
 
@@ -30,15 +32,6 @@ class CudaDeviceTest : public ::testing::Test {
     KernelImage image;
     image.bytes = "cubin";
     return CudaDevice(context()).load(image, spec_, testing::structure_of(plan));
-  }
-  static std::string text_of(const std::function<void()>& call, ErrorCode expected) {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), expected);
-      return error.what();
-    }
-    return "no error";
   }
 
   KernelArguments args_{};
@@ -87,7 +80,7 @@ TEST_F(CudaDeviceTest, WithoutACurrentContextThePrimaryOneIsRetainedAndReleased)
 
 TEST_F(CudaDeviceTest, OrdinalsThatDoNotExistAreNamed) {
   stub_calls.current = nullptr;
-  EXPECT_THAT(text_of([&] { CudaContext::open(driver_, 3); }, ErrorCode::kInvalidArgument),
+  EXPECT_THAT(error_text([&] { CudaContext::open(driver_, 3); }, ErrorCode::kInvalidArgument),
               HasSubstr("cuda:3 does not exist; this machine has 1"));
 }
 
@@ -117,7 +110,7 @@ TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
   LaunchPlan plan;
   plan.main().threads = 512;
   stub_calls.max_threads = 384;
-  EXPECT_THAT(text_of([&] { kernel(plan); }, ErrorCode::kDriver),
+  EXPECT_THAT(error_text([&] { kernel(plan); }, ErrorCode::kDriver),
               HasSubstr("allow 384 threads a block here; the plan has 512"));
   EXPECT_EQ(stub_calls.unloads, 1);
 }
@@ -299,28 +292,28 @@ TEST_F(CudaDeviceTest, TensorMapsAreLimitedByTheParametersAlone) {
   this->kernel(plan)->launch(plan, args_, nullptr);
   EXPECT_EQ(stub_calls.launches, 1);
   plan.main().tensor_maps.push_back({Operand::kQ});
-  EXPECT_THAT(text_of([&] { this->kernel(plan); }, ErrorCode::kInternal),
+  EXPECT_THAT(error_text([&] { this->kernel(plan); }, ErrorCode::kInternal),
               HasSubstr("1 argument parts and 31 tensor maps, 4224 bytes; at most 4096"));
 }
 
 TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {
   const auto kernel = this->kernel({});
   stub_calls.next_launch = 700;
-  EXPECT_THAT(text_of([&] { kernel->launch({}, args_, nullptr); }, ErrorCode::kDriver),
+  EXPECT_THAT(error_text([&] { kernel->launch({}, args_, nullptr); }, ErrorCode::kDriver),
               HasSubstr("cuLaunchKernelEx failed: CUDA_ERROR_STUB (700: as the test wants)"));
   stub_calls.next_load = kNoBinaryForGpu;
-  EXPECT_THAT(text_of([&] { this->kernel({}); }, ErrorCode::kInvalidArgument),
+  EXPECT_THAT(error_text([&] { this->kernel({}); }, ErrorCode::kInvalidArgument),
               HasSubstr("another arch"));
   stub_calls.next_load = kOutOfMemory;
-  text_of([&] { this->kernel({}); }, ErrorCode::kOutOfMemory);
+  error_text([&] { this->kernel({}); }, ErrorCode::kOutOfMemory);
 }
 
 TEST_F(CudaDeviceTest, HostObjectsAreRefused) {
   KernelImage image;
   image.format = ImageFormat::kHostObject;
-  EXPECT_THAT(
-      text_of([&] { CudaDevice(context()).load(image, spec_, {}); }, ErrorCode::kInvalidArgument),
-      HasSubstr("loads cubins"));
+  EXPECT_THAT(error_text([&] { CudaDevice(context()).load(image, spec_, {}); },
+                         ErrorCode::kInvalidArgument),
+              HasSubstr("loads cubins"));
 }
 
 TEST_F(CudaDeviceTest, AKernelOutlivesItsDevice) {

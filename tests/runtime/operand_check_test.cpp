@@ -9,6 +9,7 @@
 #include "generator/core/system/error.hpp"
 #include "runtime/engine/plan.hpp"
 #include "runtime/operands/cache_check.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -26,13 +27,8 @@ class OperandCheck : public ::testing::Test {
       contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x3000), at(0x4000), nullptr);
 
   std::string refusal() const {
-    try {
-      check_operands(operands_of(problem_), operands_);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text([&] { check_operands(operands_of(problem_), operands_); },
+                               ErrorCode::kInvalidArgument);
   }
 };
 
@@ -163,12 +159,7 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
   plan.launch.workspace_bytes = 1024;
   EXPECT_NO_THROW(check_workspace(plan, at(0x100), 1024));
   const auto text = [&](const void* workspace, int64_t bytes) -> std::string {
-    try {
-      check_workspace(plan, workspace, bytes);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text([&] { check_workspace(plan, workspace, bytes); });
   };
   EXPECT_EQ(text(at(0x100), 1023), "workspace_bytes is 1023; must be at least 1024 for this plan");
   EXPECT_THAT(text(nullptr, 1024), HasSubstr("workspace is a null pointer"));

@@ -21,6 +21,7 @@
 #include "runtime/engine/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -36,12 +37,7 @@ class OptionsTest : public ::testing::Test {
   }
   void TearDown() override { SetUp(); }
   static std::string refusal() {
-    try {
-      options_from_environment();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text([&] { options_from_environment(); });
   }
 };
 

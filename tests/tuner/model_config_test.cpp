@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/core/system/error.hpp"
+#include "tests/support/error_text.hpp"
 #include "tuner/models/model_table.hpp"
 #include "tuner/models/workload.hpp"
 
@@ -37,13 +38,7 @@ class ConfigFile : public ::testing::Test {
     return workload_from_model(path_.string(), choice, Target::kCuda, read_as);
   }
   std::string refusal(const Json& config, const std::string& read_as = "") {
-    try {
-      workload_of(config, read_as);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      return error.what();
-    }
-    return "nothing was thrown";
+    return testing::error_text([&] { workload_of(config, read_as); }, ErrorCode::kInvalidArgument);
   }
   const fs::path path_ =
       fs::temp_directory_path() / ("attune_model_" + std::to_string(::getpid()) + ".json");

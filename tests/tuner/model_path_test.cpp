@@ -10,6 +10,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "tests/runtime/temporary_folder.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -25,13 +26,7 @@ class ModelPath : public ::testing::Test {
     return folder_ / path.string();
   }
   std::string refusal(const std::string& text) const {
-    try {
-      find_model(text, folder_ / "hub");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kIo);
-      return error.what();
-    }
-    return "found";
+    return testing::error_text([&] { find_model(text, folder_ / "hub"); }, ErrorCode::kIo);
   }
   testing::TemporaryFolder folder_;
 };

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "generator/core/system/error.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -23,13 +24,7 @@ Shard shard(const std::string& text, const Variables& variables = {}) {
 }
 
 std::string refusal(const std::string& text, const Variables& variables = {}) {
-  try {
-    shard(text, variables);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text([&] { shard(text, variables); }, ErrorCode::kInvalidArgument);
 }
 
 TEST(Shard, TextsAreRead) {
@@ -93,7 +88,7 @@ TEST(Shard, EveryProblemIsDealtToTheRequestedNumberOfShards) {
   for (const int count : {1, 2, 3, 7, 16})
     for (const int replicate : {1, 2, 3}) {
       if (replicate > count) continue;
-      SCOPED_TRACE(testing::Message() << count << " shards, " << replicate << " times");
+      SCOPED_TRACE(::testing::Message() << count << " shards, " << replicate << " times");
       const std::vector<Problem> all = problems(20);
       std::map<std::string, int> times;
       size_t least = all.size(), most = 0;

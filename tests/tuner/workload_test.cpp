@@ -13,6 +13,7 @@
 
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/system/error.hpp"
+#include "tests/support/error_text.hpp"
 #include "tuner/models/training.hpp"
 
 namespace attune {
@@ -260,12 +261,7 @@ TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
   EXPECT_EQ(workload_from_capture(path_).problems.size(), 2U);
   const auto error_of = [&](const std::string& text) -> std::string {
     write(text);
-    try {
-      workload_from_capture(path_);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
+    return testing::error_text([&] { workload_from_capture(path_); });
   };
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
               HasSubstr("line 2: not JSON"));

@@ -130,6 +130,10 @@ class Upgrade(unittest.TestCase):
             self.assertEqual(plan["rung"], rung if self.kept(pin) else "default_config", plan["text"])
             self.assertIn(source, plan["text"])
 
+    def test_each_release_has_a_folder(self):
+        released = re.findall(r"^## (\d+\.\d+)\.\d+, ", (HERE.parents[1] / "CHANGELOG.md").read_text(), re.M)
+        self.assertLessEqual({"0.2", *released}, set(VERSIONS))
+
     def test_a_store_is_read_whole(self):
         for version in VERSIONS:
             done = self.run_command(PROGRAM, "db", "ls", "--store", self.store(version, of_here=False), "--json")
@@ -143,6 +147,10 @@ class Upgrade(unittest.TestCase):
                 store = self.store(version)
                 self.check_choices(version, "exact", ATTUNE_STORE=store)
                 self.run_script(version, "exact", ATTUNE_STORE=store)
+                for pin in [pin for pin in pins_of(version) if not self.kept(pin)][-1:]:  # as CHANGELOG says
+                    about = ("--target", "cpu", "--problem", pin.problem)
+                    self.attune("tune", *about, "--effort", "quick", ATTUNE_STORE=store)
+                    self.assertEqual(self.attune("explain", *about, ATTUNE_STORE=store)["rung"], "exact")
 
     def test_another_revision_makes_a_store_stale_and_another_text_does_not(self):
         version, lines = VERSIONS[-1], self.folder / "rows.jsonl"

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "generator/core/problem/narrow_float.hpp"
+#include "generator/score/features/score_feature.hpp"
 #include "tuner/fuzz/attention_case.hpp"
 #include "tuner/fuzz/rounded_operands.hpp"
 #include "tuner/oracles/kept_part.hpp"
@@ -65,7 +66,7 @@ struct RowPlace {
 };
 
 // Returns the error that fp32 arithmetic may add to a score; it differs per key. A caller's program
-// may be off by some units in the last place, and softcap by the error of its tanh.
+// may be off by some units in the last place, and a built-in step by the error of its functions.
 float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
   const float units = p.scores.score_mod ? 2e-6F : 6e-7F;
   const auto mixed =
@@ -89,7 +90,7 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
       dot =
           static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
     if constexpr (std::is_same_v<Real, float>)
-      if ((p.scores.score_mod || p.scores.softcap != 0) && std::isfinite(dot))
+      if (bends_scores(p) && std::isfinite(dot))
         dot += (1 + std::abs(dot)) * program_noise(p, place, j);
     row.scores.push_back(dot);
     row.highest = std::max(row.highest, row.scores.back());

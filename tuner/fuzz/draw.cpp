@@ -3,7 +3,8 @@
 #include "tuner/fuzz/draw.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "generator/core/system/error.hpp"
@@ -36,26 +37,6 @@ void draw_wide_heads(std::mt19937_64& random, Problem* p) {
   if (random() % 3 == 0) p->head_dim_v = 8 * static_cast<int>(2 + random() % 63);
 }
 
-// Draws score features of any kind, one or several.
-void draw_scores(std::mt19937_64& random, Problem* p) {
-  if (random() % 2 == 0) p->scores.softcap = pick(random, {1.5F, 30.0F, 50.0F});
-  const auto tensor = [&] {
-    return pick(random, {ScoreTensor::kNone, ScoreTensor::kNone, ScoreTensor::kFp32,
-                         ScoreTensor::kBf16, ScoreTensor::kFp16});
-  };
-  p->scores.bias = tensor();
-  p->scores.relative_bias = tensor();
-  p->scores.alibi = random() % 3 == 0;
-  p->scores.mask_tensor = random() % 4 == 0;
-  p->scores.key_lengths = random() % 4 == 0;
-  p->scores.prefix = p->mask == Mask::kNone && random() % 3 == 0;
-  if (random() % 4 == 0) p->scores.sinks = tensor();
-  p->scores.documents = random() % 4 == 0;
-  p->scores.chunk = pick(random, {0, 0, 0, 64, 100});
-  if (random() % 5 == 0) p->scores.block_map = BlockMapUse::kHides;
-  if (has_mask_program(*p) && random() % 5 == 0) p->scores.block_map = BlockMapUse::kSkips;
-}
-
 // Changes a program so that it adds a value that does not depend on the score. Then the program
 // does not multiply the score's error, which is large for products with few bits.
 std::string added_to_score(std::string text) {
@@ -78,8 +59,16 @@ ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind, const Prob
   return add_user_program(drawn.text, kind, drawn.declarations, "a random program").digest;
 }
 
-ScoreTensor draw_tensor(std::mt19937_64& random) {
-  return pick(random, {ScoreTensor::kFp32, ScoreTensor::kBf16, ScoreTensor::kFp16});
+// Returns a program that means the same as a built-in step, and may be replaced by it.
+std::string recognised_text(std::mt19937_64& random, score::Kind kind) {
+  if (kind == score::Kind::kMask)
+    return pick<std::string>(random, {"return kv_idx <= q_idx + (seqlen_kv - seqlen_q);",
+                                      "return q_idx - kv_idx < 70 && kv_idx - q_idx < 30;",
+                                      "return kv_idx <= q_idx && (kv_idx + 2 * q_idx) % 3 != 0;"});
+  return pick<std::string>(
+      random, {"return 20.0 * tanh(score / 20.0);", "return score;",
+               "return select(kv_idx <= q_idx, score, -INFINITY);",
+               "return select(kv_idx % 5 == 0, -INFINITY, 30.0 * tanh(score / 30.0));"});
 }
 
 void set_mask(Mask mask, Problem* p) {
@@ -87,47 +76,56 @@ void set_mask(Mask mask, Problem* p) {
   p->scores.prefix = false;
 }
 
-using Add = void (*)(std::mt19937_64&, Problem*);
-constexpr Add kFeatures[] = {
-    [](std::mt19937_64& r, Problem* p) {
-      p->scores.softcap = pick(r, {1.5F, 20.0F, 50.0F});
-    },
-    [](std::mt19937_64& r, Problem* p) { p->scores.bias = draw_tensor(r); },
-    [](std::mt19937_64& r, Problem* p) { p->scores.relative_bias = draw_tensor(r); },
-    [](std::mt19937_64&, Problem* p) { p->scores.alibi = true; },
-    [](std::mt19937_64& r, Problem* p) { p->scores.sinks = draw_tensor(r); },
-    [](std::mt19937_64& r, Problem* p) { p->window_left = static_cast<int64_t>(r() % 100); },
-    [](std::mt19937_64& r, Problem* p) { p->window_right = static_cast<int64_t>(r() % 60); },
-    [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalTopLeft, p); },
-    [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalBottomRight, p); },
-    [](std::mt19937_64& r, Problem* p) {
-      p->scores.chunk = pick(r, {1, 16, 64, 100});
-    },
-    [](std::mt19937_64&, Problem* p) { p->scores.documents = true; },
-    [](std::mt19937_64&, Problem* p) {
-      p->scores.prefix = true;
-      p->mask = Mask::kNone;
-    },
-    [](std::mt19937_64&, Problem* p) { p->scores.key_lengths = true; },
-    [](std::mt19937_64&, Problem* p) { p->scores.mask_tensor = true; },
-    [](std::mt19937_64&, Problem* p) { p->scores.block_map = BlockMapUse::kHides; },
-    [](std::mt19937_64& r, Problem* p) {
-      p->scores.score_mod = draw_program(r, score::Kind::kScore, *p);
-    },
-    [](std::mt19937_64& r, Problem* p) {
-      p->scores.mask_mod = draw_program(r, score::Kind::kMask, *p);
-    },
-};
-constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
+void draw_user_program(std::mt19937_64& random, score::Kind kind, Problem* p) {
+  const bool is_recognised = random() % 3 == 0;
+  (kind == score::Kind::kScore ? p->scores.score_mod : p->scores.mask_mod) =
+      is_recognised
+          ? add_user_program(recognised_text(random, kind), kind, {}, "a known program").digest
+          : draw_program(random, kind, *p);
+}
+
+using Add = std::function<void(std::mt19937_64&, Problem*)>;
+
+// Returns functions that each add one feature: masks, windows, sinks and all score features.
+const std::vector<Add>& feature_draws() {
+  static const std::vector<Add> draws = [] {
+    std::vector<Add> all{
+        [](std::mt19937_64& r, Problem* p) { p->scores.sinks = draw_score_tensor(r); },
+        [](std::mt19937_64& r, Problem* p) { p->window_left = static_cast<int64_t>(r() % 100); },
+        [](std::mt19937_64& r, Problem* p) { p->window_right = static_cast<int64_t>(r() % 60); },
+        [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalTopLeft, p); },
+        [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalBottomRight, p); }};
+    for (const ScoreFeature* feature : score_features()) {
+      if (feature->draw != nullptr)
+        all.emplace_back(feature->draw);
+      else
+        all.emplace_back(
+            [kind = feature->step == ScoreStep::kMask ? score::Kind::kMask : score::Kind::kScore](
+                std::mt19937_64& r, Problem* p) { draw_user_program(r, kind, p); });
+    }
+    return all;
+  }();
+  return draws;
+}
+
+// Draws score features of any kind, one or several, with programs of a caller beside them.
+void draw_scores(std::mt19937_64& random, Problem* p) {
+  const Mask mask = p->mask;
+  for (const Add& add : feature_draws())
+    if (random() % 4 == 0) add(random, p);
+  p->mask = p->scores.prefix ? Mask::kNone : mask;
+  if (has_mask_program(*p) && random() % 5 == 0) p->scores.block_map = BlockMapUse::kSkips;
+}
 
 // Returns a pair of features. Consecutive seeds, as many as there are pairs, give each pair once. A
 // few seeds spread over all pairs, because the stride has no factor in common with the number of
 // pairs.
-std::pair<int, int> feature_pair(uint64_t seed) {
-  constexpr uint64_t kStride = 53;
+std::pair<size_t, size_t> feature_pair(uint64_t seed) {
   const auto count = static_cast<uint64_t>(num_feature_pairs());
-  int number = static_cast<int>(seed % count * kStride % count), first = 0;
-  for (int more = kNumFeatures - 1; number >= more; --more) {
+  uint64_t stride = 53;
+  while (std::gcd(stride, count) != 1) ++stride;
+  uint64_t number = seed % count * stride % count, first = 0;
+  for (uint64_t more = feature_draws().size() - 1; number >= more; --more) {
     number -= more;
     ++first;
   }
@@ -150,7 +148,10 @@ bool is_served(const Problem& p, const Device& device, const KernelTemplate& ker
 
 }  // namespace
 
-int num_feature_pairs() { return kNumFeatures * (kNumFeatures - 1) / 2; }
+int num_feature_pairs() {
+  const auto count = static_cast<int>(feature_draws().size());
+  return count * (count - 1) / 2;
+}
 
 DrawnKernel draw_kernel(uint64_t seed, const Device& device,
                         const std::vector<const KernelTemplate*>& templates) {
@@ -162,8 +163,8 @@ DrawnKernel draw_kernel(uint64_t seed, const Device& device,
     drawn.kernel_template = templates[random() % templates.size()];
     drawn.problem = random_problem(random, device, *drawn.kernel_template);
     Problem with_pair = drawn.problem;
-    kFeatures[first](random, &with_pair);
-    kFeatures[second](random, &with_pair);
+    feature_draws()[first](random, &with_pair);
+    feature_draws()[second](random, &with_pair);
     if (!is_served(with_pair, device, *drawn.kernel_template)) continue;
     drawn.problem = with_pair;
     break;

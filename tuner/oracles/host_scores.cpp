@@ -9,7 +9,7 @@ namespace attune {
 HostScores::HostScores(const Device& device, const Problem& problem, const ScoreOperands& operands)
     : problem_(problem),
       scored_(is_scored(problem)),
-      bends_(problem.scores.softcap != 0 || problem.scores.score_mod),
+      bends_(bends_scores(problem)),
       program_(score_program(problem)) {
   if (!has_score_args(problem)) return;
   ScoreOperands on_host = operands;

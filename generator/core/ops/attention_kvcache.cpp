@@ -38,13 +38,14 @@ void check_dtypes(const Problem& p, const char* op) {
 // Features indexed by a call's row and key numbers would need an offset per request.
 void check_features(const Problem& p) {
   for (const ScoreFeature* feature : score_features()) {
-    const bool is_taken = feature->field == "softcap" || feature->field == "score_mod" ||
-                          feature->field == "mask_mod" || feature->field == "alibi";
-    if (feature->is_on(p) && !is_taken)
-      refuse(
-          fmt::format("{} is given; op attention_kvcache takes softcap, score_mod, mask_mod, alibi "
-                      "and sinks (a call's kv_lengths say how many keys a request has)",
-                      feature->field));
+    if (feature->over_caches || !feature->is_on(p)) continue;
+    std::string taken;
+    for (const ScoreFeature* other : score_features())
+      if (other->over_caches) taken += other->field + ", ";
+    refuse(
+        fmt::format("{} is given; op attention_kvcache takes {}sinks (a call's kv_lengths say how "
+                    "many keys a request has)",
+                    feature->field, taken));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/block_map.h"
@@ -55,10 +56,11 @@ Problem block_map_problem(const Problem& of) {
   p.dtype_q = p.dtype_kv = p.dtype_o = defaults.dtype_q;
   p.fp8 = {};
   p.softmax_scale.reset();
-  p.scores.softcap = 0;
-  p.scores.score_mod = {};
-  p.scores.bias = p.scores.relative_bias = p.scores.sinks = ScoreTensor::kNone;
-  p.scores.alibi = false;
+  for (const ProblemField& field : problem_fields()) {
+    const ScoreFeature* feature = score_feature_of(field.name);
+    if (feature != nullptr && feature->step != ScoreStep::kMask) field.reset(&p);
+  }
+  p.scores.sinks = ScoreTensor::kNone;
   p.scores.block_map = BlockMapUse::kNone;
   if (!has_mask_program(p)) return p;  // which validate() refuses
   const MaskDependence masks = mask_dependence(p);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "generator/core/problem/op.hpp"
 #include "generator/core/problem/problem_values.hpp"
@@ -15,6 +16,8 @@ namespace {
 
 using namespace problem_values;
 constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
+
+const Problem kDefaults;
 
 // Makes a field with one value, which `at` finds in a Problem. `last` is the last enumerator, for
 // enumerations.
@@ -28,7 +31,8 @@ ProblemField one_value(Part part, const std::string& name, const std::string& me
           .accepted = accepted_of(last),
           .meaning = meaning,
           .print = [at](const Problem& p) { return text_of(at(p)); },
-          .parse = [at](Text key, Text text, Problem* p) { read(key, text, &at(*p)); }};
+          .parse = [at](Text key, Text text, Problem* p) { read(key, text, &at(*p)); },
+          .reset = [at](Problem* p) { at(*p) = at(std::as_const(kDefaults)); }};
 }
 
 #define ATTUNE_AT(member) \

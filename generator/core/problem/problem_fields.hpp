@@ -29,6 +29,7 @@ struct ProblemField {
   std::function<std::string(const Problem&)> print;  // the value without its key
   // Throws kInvalidArgument with a sentence that names `key`, the key in the text.
   std::function<void(std::string_view key, std::string_view value, Problem*)> parse;
+  std::function<void(Problem*)> reset = nullptr;  // sets the default; for fields with one value
 
   // True for the original fields, which every text of their part has. Later fields are written only
   // if they differ from their defaults, so old texts stay the same.

@@ -132,13 +132,7 @@ class BackwardCpu final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
-    std::vector<Constant> constants = constants_without_8_bits(spec);
-    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
-    constants.push_back(
-        {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
-    for (Constant& constant : constants_of_earlier_arguments(spec))
-      constants.push_back(std::move(constant));
-    return constants;
+    return vector_constants(spec, arch, scratch_bytes(spec, config));
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

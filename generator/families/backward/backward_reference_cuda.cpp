@@ -3,8 +3,6 @@
 // resort of a call; tests compare other kernels with it.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include "generator/core/problem/op.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
@@ -68,9 +66,7 @@ class BackwardReferenceCuda final : public FixedTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCuda)
-      return fmt::format("this template serves CUDA archs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCuda);
   }
 };
 

@@ -20,7 +20,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
 constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
 // Registers for addresses, fragments in flight and row statistics, besides accumulators, as seen in
@@ -40,9 +39,6 @@ std::vector<int64_t> values(bool there, std::vector<int64_t> all) {
   if (!there) all.resize(1);
   return all;
 }
-
-// True if copies are asynchronous. Turing has 64 KB of shared memory and no cp.async.
-bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
 
 // Knob values that the two kernels share.
 struct Sides {
@@ -276,23 +272,11 @@ class BackwardSm80 final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability < 75)
-      return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
-    if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
-                         dtype_name(spec.dtype_q), arch.name());
-    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; this template serves fp16 and bf16",
-                         dtype_name(spec.dtype_q));
+    if (auto reason = gradient_refusal(spec, arch)) return reason;
     if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)
       return fmt::format("dtype_kv is {} and dtype_o is {}; must be dtype_q, {}",
                          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_o),
                          dtype_name(spec.dtype_q));
-    for (const auto& [name, value] :
-         {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
-      if (value < 8 || value > kMaxHeadDim || value % 8 != 0)
-        return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value,
-                           kMaxHeadDim);
     return std::nullopt;
   }
 };

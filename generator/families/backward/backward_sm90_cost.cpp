@@ -2,6 +2,7 @@
 // The cost model: clocks of a step from the busiest units, steps of a tile from the mask, tiles
 // over multiprocessors.
 #include "generator/families/backward/backward_sm90_cost.hpp"
+#include "generator/families/backward/gradient_steps.hpp"
 
 #include <fmt/format.h>
 
@@ -108,23 +109,6 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double clocks =
       std::max({mma, shared, chain, read}) + hidden * std::min(mma, chain) + written + kStepClocks;
   return clocks * waiting(kernel, spec);
-}
-
-// Returns the number of steps of the tile whose first row, or key, is `first`.
-int64_t steps_of(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
-                 int64_t first) {
-  const int64_t step = kernel.tile.step_rows;
-  const auto blocks = [&](int64_t from, int64_t to) {
-    return to < from ? 0 : to / step - from / step + 1;
-  };
-  if (kernel.of_rows()) {
-    const int64_t last = std::min(first + kernel.tile.stay_rows, shape.seqlen_q) - 1;
-    const auto keys = keys_of_rows(spec, shape, first, last);
-    return blocks(keys.first, keys.last);
-  }
-  const int64_t last = std::min(first + kernel.tile.stay_rows, shape.seqlen_kv) - 1;
-  return spec.gqa_ratio *
-         blocks(visible_rows(spec, shape, first).first, visible_rows(spec, shape, last).last);
 }
 
 BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMakes makes) {
@@ -364,9 +348,9 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);
-    const double clocks =
-        step * static_cast<double>(steps_of(kernel, spec, shape, block * kernel.tile.stay_rows)) +
-        tile;
+    const double clocks = step * static_cast<double>(gradient_steps(
+                                     kernel, spec, shape, block * kernel.tile.stay_rows)) +
+                          tile;
     sum += clocks;
     longest = std::max(longest, clocks);
   }

@@ -20,7 +20,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kKeyBlockM = 16;        // only pads rows of the workspace to whole tiles
 constexpr int kReservedBytes = 1024;  // of shared memory, for the driver, from sm_80 on
 constexpr int kL2SectionMb = 32;
@@ -40,7 +39,6 @@ static_assert(static_cast<int>(Repeats::kHeads) == kRepeatsHeads);
 static_assert(static_cast<int>(Repeats::kRows) == kRepeatsRows);
 static_assert(static_cast<int>(Repeats::kKeys) == kRepeatsKeys);
 
-bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
 int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
 int gradient_of(const KernelSpec& spec) {
   return static_cast<int>(layout_of(spec.backward.score_gradient));
@@ -262,25 +260,13 @@ class ScoreGradientSm80 final : public KernelTemplate {
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability < 75)
-      return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
+    if (auto reason = gradient_refusal(spec, arch)) return reason;
     if (spec.backward.score_gradient == ScoreGradient::kNone)
       return "score_gradient is none; this template serves gradients of biases, slopes, sinks and "
              "loads";
     if (repeats(spec.backward.repeats, Repeats::kKeys))
       return fmt::format("repeats is {}; this template serves biases with a value per key",
                          repeats_text(spec.backward.repeats));
-    if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
-                         dtype_name(spec.dtype_q), arch.name());
-    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; this template serves fp16 and bf16",
-                         dtype_name(spec.dtype_q));
-    for (const auto& [name, value] :
-         {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
-      if (value < 8 || value > kMaxHeadDim || value % 8 != 0)
-        return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value,
-                           kMaxHeadDim);
     return std::nullopt;
   }
 };

@@ -2,8 +2,6 @@
 // append_kv_cpu: op append_kv on every CPU. Kernel: templates/cpu/append_kv.cpp.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include "generator/families/cpu_arguments.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
@@ -38,9 +36,7 @@ class AppendKvCpu final : public FixedTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu)
-      return fmt::format("this template serves CPUs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCpu);
   }
 };
 

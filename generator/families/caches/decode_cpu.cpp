@@ -2,8 +2,6 @@
 // The family decode_cpu: op attention_kvcache on CPUs (templates/cpu/decode_cpu.cpp).
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "generator/families/cpu_arguments.hpp"
@@ -91,9 +89,7 @@ class DecodeCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu)
-      return fmt::format("this template serves CPUs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCpu);
   }
 };
 

@@ -2,8 +2,6 @@
 // merge_cpu: op merge on CPUs. Kernel: templates/cpu/merge.cpp.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 
@@ -30,9 +28,7 @@ class MergeCpu final : public FixedTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu)
-      return fmt::format("this template serves CPUs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCpu);
   }
 };
 

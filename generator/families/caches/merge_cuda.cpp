@@ -3,8 +3,6 @@
 // explains the knobs.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -69,9 +67,7 @@ class MergeCuda final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCuda)
-      return fmt::format("this template serves CUDA archs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCuda);
   }
 };
 

@@ -143,13 +143,7 @@ class PrefillCpu final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
-    std::vector<Constant> constants = constants_without_8_bits(spec);
-    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
-    constants.push_back(
-        {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
-    for (Constant& constant : constants_of_earlier_arguments(spec))
-      constants.push_back(std::move(constant));
-    return constants;
+    return vector_constants(spec, arch, scratch_bytes(spec, config));
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
@@ -226,8 +220,7 @@ class PrefillCpu final : public KernelTemplate {
 }  // namespace
 
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
-  if (arch.target != Target::kCpu)
-    return fmt::format("this template serves CPUs, not {}", arch.name());
+  if (auto reason = other_target(arch, Target::kCpu)) return reason;
   if (auto reason = any_dtype_refusal(spec)) return reason;
   for (const auto& [what, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},

@@ -53,8 +53,7 @@ class ReferenceCuda final : public FixedTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda)
-      return fmt::format("this template serves CUDA archs, not {}", arch.name());
+    if (auto reason = other_target(arch, Target::kCuda)) return reason;
     if (auto reason = any_dtype_refusal(spec)) return reason;
     for (const auto& [name, value, most] :
          {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},

@@ -3,8 +3,6 @@
 // explains the knob.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -46,9 +44,7 @@ class BlockMapCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu)
-      return fmt::format("this template serves CPUs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCpu);
   }
 };
 

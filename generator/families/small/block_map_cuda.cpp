@@ -3,8 +3,6 @@
 // Templates/cuda/block_map.cu explains the knob.
 #include "generator/families/families.hpp"
 
-#include <fmt/format.h>
-
 #include "generator/families/served.hpp"
 #include "templates/shared/block_map.h"
 
@@ -55,9 +53,7 @@ class BlockMapCuda final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCuda)
-      return fmt::format("this template serves CUDA archs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCuda);
   }
 };
 

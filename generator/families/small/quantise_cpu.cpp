@@ -4,8 +4,6 @@
 #include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 namespace attune {
@@ -84,9 +82,7 @@ class QuantiseCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu)
-      return fmt::format("this template serves CPUs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCpu);
   }
 };
 

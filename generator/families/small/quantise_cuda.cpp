@@ -157,9 +157,7 @@ class QuantiseCuda final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCuda)
-      return fmt::format("this template serves CUDA archs, not {}", arch.name());
-    return std::nullopt;
+    return other_target(arch, Target::kCuda);
   }
 };
 

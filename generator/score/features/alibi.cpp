@@ -37,7 +37,14 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& alibi_feature() {
-  static const ScoreFeature feature{"alibi", ScoreStep::kAlibi, is_on, nullptr, program, captures};
+  static const ScoreFeature feature{
+      .field = "alibi",
+      .step = ScoreStep::kAlibi,
+      .is_on = is_on,
+      .program = program,
+      .captures = captures,
+      .draw = [](std::mt19937_64&, Problem* p) { p->scores.alibi = true; },
+      .over_caches = true};
   return feature;
 }
 

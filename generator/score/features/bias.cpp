@@ -30,7 +30,14 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& bias_feature() {
-  static const ScoreFeature feature{"bias", ScoreStep::kBias, is_on, nullptr, program, captures};
+  static const ScoreFeature feature{.field = "bias",
+                                    .step = ScoreStep::kBias,
+                                    .is_on = is_on,
+                                    .program = program,
+                                    .captures = captures,
+                                    .draw = [](std::mt19937_64& random, Problem* p) {
+                                      p->scores.bias = draw_score_tensor(random);
+                                    }};
   return feature;
 }
 

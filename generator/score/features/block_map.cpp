@@ -64,7 +64,14 @@ CaptureSpec block_map_capture_of(const Problem& p) {
 }
 
 const ScoreFeature& block_map_feature() {
-  static const ScoreFeature feature{"block_map", ScoreStep::kMask, hides, check, program, captures};
+  static const ScoreFeature feature{
+      .field = "block_map",
+      .step = ScoreStep::kMask,
+      .is_on = hides,
+      .validate = check,
+      .program = program,
+      .captures = captures,
+      .draw = [](std::mt19937_64&, Problem* p) { p->scores.block_map = BlockMapUse::kHides; }};
   return feature;
 }
 

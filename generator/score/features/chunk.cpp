@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "generator/core/system/error.hpp"
 #include "generator/score/language/parse.hpp"
 
@@ -30,7 +32,14 @@ score::Program program(const SpecFields& spec) {
 }  // namespace
 
 const ScoreFeature& chunk_feature() {
-  static const ScoreFeature feature{"chunk", ScoreStep::kMask, is_on, check, program, nullptr};
+  static const ScoreFeature feature{.field = "chunk",
+                                    .step = ScoreStep::kMask,
+                                    .is_on = is_on,
+                                    .validate = check,
+                                    .program = program,
+                                    .draw = [](std::mt19937_64& random, Problem* p) {
+                                      p->scores.chunk = std::array{1, 16, 64, 100}[random() % 4];
+                                    }};
   return feature;
 }
 

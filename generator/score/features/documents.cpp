@@ -39,8 +39,13 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& documents_feature() {
-  static const ScoreFeature feature{"documents", ScoreStep::kMask, is_on,
-                                    nullptr,     program,          captures};
+  static const ScoreFeature feature{
+      .field = "documents",
+      .step = ScoreStep::kMask,
+      .is_on = is_on,
+      .program = program,
+      .captures = captures,
+      .draw = [](std::mt19937_64&, Problem* p) { p->scores.documents = true; }};
   return feature;
 }
 

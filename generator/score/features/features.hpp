@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score features: each is in the file of its name in this folder. Used by score_feature.cpp,
-// which orders them.
+// The score features: each is in the file of its name in this folder. Used by score_feature.cpp.
 #pragma once
 
 #include "generator/score/features/score_feature.hpp"
@@ -19,5 +18,13 @@ const ScoreFeature& relative_bias_feature();
 const ScoreFeature& softcap_feature();
 const ScoreFeature& score_mod_feature();
 const ScoreFeature& mask_mod_feature();
+
+// The built-in features in the order in which they are applied.
+inline std::vector<const ScoreFeature*> built_in_features() {
+  return {&softcap_feature(),       &score_mod_feature(),   &bias_feature(),
+          &relative_bias_feature(), &alibi_feature(),       &mask_mod_feature(),
+          &mask_tensor_feature(),   &key_lengths_feature(), &documents_feature(),
+          &prefix_feature(),        &chunk_feature(),       &block_map_feature()};
+}
 
 }  // namespace attune

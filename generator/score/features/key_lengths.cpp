@@ -27,8 +27,13 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& key_lengths_feature() {
-  static const ScoreFeature feature{"key_lengths", ScoreStep::kMask, is_on,
-                                    nullptr,       program,          captures};
+  static const ScoreFeature feature{
+      .field = "key_lengths",
+      .step = ScoreStep::kMask,
+      .is_on = is_on,
+      .program = program,
+      .captures = captures,
+      .draw = [](std::mt19937_64&, Problem* p) { p->scores.key_lengths = true; }};
   return feature;
 }
 

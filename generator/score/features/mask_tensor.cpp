@@ -30,8 +30,13 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& mask_tensor_feature() {
-  static const ScoreFeature feature{"mask_tensor", ScoreStep::kMask, is_on,
-                                    nullptr,       program,          captures};
+  static const ScoreFeature feature{
+      .field = "mask_tensor",
+      .step = ScoreStep::kMask,
+      .is_on = is_on,
+      .program = program,
+      .captures = captures,
+      .draw = [](std::mt19937_64&, Problem* p) { p->scores.mask_tensor = true; }};
   return feature;
 }
 

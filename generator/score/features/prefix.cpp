@@ -39,7 +39,16 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& prefix_feature() {
-  static const ScoreFeature feature{"prefix", ScoreStep::kMask, is_on, check, program, captures};
+  static const ScoreFeature feature{.field = "prefix",
+                                    .step = ScoreStep::kMask,
+                                    .is_on = is_on,
+                                    .validate = check,
+                                    .program = program,
+                                    .captures = captures,
+                                    .draw = [](std::mt19937_64&, Problem* p) {
+                                      p->scores.prefix = true;
+                                      p->mask = Mask::kNone;
+                                    }};
   return feature;
 }
 

@@ -246,6 +246,18 @@ bool share_a_name(const Program& a, const Program& b) {
          shares(a.scalars(), b.captures()) || shares(a.scalars(), b.scalars());
 }
 
+// True if a feature that is on, and for which `is` holds, stands in the order between two fields.
+template <class Is>
+bool stands_between(const SpecFields& spec, std::string_view first, std::string_view last, Is is) {
+  const auto& features = score_features();
+  const auto at = [&](std::string_view field) {
+    return std::find(features.begin(), features.end(), score_feature_of(field));
+  };
+  return std::any_of(at(first) + 1, at(last), [&](const ScoreFeature* feature) {
+    return feature->is_on(spec) && is(*feature);
+  });
+}
+
 // Moves the mask of where(mask, score, -INFINITY) to the problem's mask program. Returns true if it
 // did.
 bool take_hidden(const Program& program, Problem* p) {
@@ -289,14 +301,19 @@ void take_score(Problem* p) {
   const UserProgram* mod = find_user_program(p->scores.score_mod);
   if (mod == nullptr || mod->program.kind() != score::Kind::kScore) return;
   // With kSkips, the map includes only the masks that the caller knew of.
-  const bool may_join = p->scores.block_map != BlockMapUse::kSkips;
+  // A later step that bends scores would turn -INFINITY into a number.
+  const bool may_join = p->scores.block_map != BlockMapUse::kSkips &&
+                        !stands_between(*p, "score_mod", "mask_mod",
+                                        [](const ScoreFeature& feature) { return feature.bends; });
   while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->scores.score_mod);
   if (mod->program == score::identity()) {
     p->scores.score_mod = {};
     return;
   }
   const auto cap = softcap_of(mod->program);
-  if (!cap || p->scores.softcap != 0) return;
+  if (!cap || p->scores.softcap != 0 ||
+      stands_between(*p, "softcap", "score_mod", [](const ScoreFeature&) { return true; }))
+    return;
   p->scores.softcap = *cap;
   p->scores.score_mod = {};
 }

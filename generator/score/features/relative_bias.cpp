@@ -29,8 +29,14 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& relative_bias_feature() {
-  static const ScoreFeature feature{"relative_bias", ScoreStep::kBias, is_on,
-                                    nullptr,         program,          captures};
+  static const ScoreFeature feature{.field = "relative_bias",
+                                    .step = ScoreStep::kBias,
+                                    .is_on = is_on,
+                                    .program = program,
+                                    .captures = captures,
+                                    .draw = [](std::mt19937_64& random, Problem* p) {
+                                      p->scores.relative_bias = draw_score_tensor(random);
+                                    }};
   return feature;
 }
 

@@ -19,10 +19,7 @@ namespace attune {
 namespace {
 
 std::vector<const ScoreFeature*>& mutable_features() {
-  static std::vector<const ScoreFeature*> features{
-      &softcap_feature(),   &score_mod_feature(), &bias_feature(),        &relative_bias_feature(),
-      &alibi_feature(),     &mask_mod_feature(),  &mask_tensor_feature(), &key_lengths_feature(),
-      &documents_feature(), &prefix_feature(),    &chunk_feature(),       &block_map_feature()};
+  static std::vector<const ScoreFeature*> features = built_in_features();
   return features;
 }
 
@@ -98,12 +95,26 @@ std::vector<score::Scalar> scalars_in(const Composed& made) {
 
 const std::vector<const ScoreFeature*>& score_features() { return mutable_features(); }
 
+const ScoreFeature* score_feature_of(std::string_view field) {
+  for (const ScoreFeature* feature : score_features())
+    if (feature->field == field) return feature;
+  return nullptr;
+}
+
+bool is_score_field(std::string_view field) {
+  return field == "sinks" || score_feature_of(field) != nullptr;
+}
+
 void add_score_feature(const ScoreFeature& feature) {
   auto& features = mutable_features();
   const auto behind =
       std::find_if(features.begin(), features.end(),
                    [&](const ScoreFeature* other) { return other->step > feature.step; });
   features.insert(behind, &feature);
+}
+
+ScoreTensor draw_score_tensor(std::mt19937_64& random) {
+  return std::array{ScoreTensor::kFp32, ScoreTensor::kBf16, ScoreTensor::kFp16}[random() % 3];
 }
 
 CaptureType capture_type(ScoreTensor tensor) {
@@ -117,27 +128,30 @@ CaptureType capture_type(ScoreTensor tensor) {
   }
 }
 
-bool is_scored(const SpecFields& spec) {
-  const auto& features = score_features();
-  return std::any_of(features.begin(), features.end(),
-                     [&](const ScoreFeature* feature) { return feature->is_on(spec); });
-}
-
 namespace {
 
 bool is_mask(const ScoreFeature& feature) { return feature.step == ScoreStep::kMask; }
 
-bool any_on(const SpecFields& spec, bool masks) {
+template <class Is>
+bool any_on(const SpecFields& spec, Is is) {
   const auto& features = score_features();
   return std::any_of(features.begin(), features.end(), [&](const ScoreFeature* feature) {
-    return is_mask(*feature) == masks && feature->is_on(spec);
+    return is(*feature) && feature->is_on(spec);
   });
 }
 
 }  // namespace
 
-bool has_score_stage(const SpecFields& spec) { return any_on(spec, false); }
-bool has_mask_program(const SpecFields& spec) { return any_on(spec, true); }
+bool is_scored(const SpecFields& spec) {
+  return any_on(spec, [](const ScoreFeature&) { return true; });
+}
+bool bends_scores(const SpecFields& spec) {
+  return any_on(spec, [](const ScoreFeature& feature) { return feature.bends; });
+}
+bool has_score_stage(const SpecFields& spec) {
+  return any_on(spec, [](const ScoreFeature& feature) { return !is_mask(feature); });
+}
+bool has_mask_program(const SpecFields& spec) { return any_on(spec, is_mask); }
 
 bool has_score_args(const SpecFields& spec) {
   return is_scored(spec) || spec.scores.sinks != ScoreTensor::kNone;
@@ -337,13 +351,6 @@ ScoreCaptures score_captures(const Problem& problem) {
     all.captures.push_back(block_map_capture_of(problem));
   if (has_mask_program(problem)) all.masks = mask_dependence(problem);
   return all;
-}
-
-bool is_score_field(std::string_view name) {
-  if (name == "sinks") return true;
-  const auto& features = score_features();
-  return std::any_of(features.begin(), features.end(),
-                     [&](const ScoreFeature* feature) { return feature->field == name; });
 }
 
 }  // namespace attune

@@ -48,6 +48,8 @@ double sample_group(int64_t place);
 
 // Returns the type of a ScoreTensor that is not kNone.
 CaptureType capture_type(ScoreTensor tensor);
+// Returns one of the types of a ScoreTensor, but not kNone.
+ScoreTensor draw_score_tensor(std::mt19937_64& random);
 
 // The order in which programs are applied.
 enum class ScoreStep { kSoftcap, kProgram, kBias, kAlibi, kMask };
@@ -55,22 +57,35 @@ enum class ScoreStep { kSoftcap, kProgram, kBias, kAlibi, kMask };
 struct ScoreFeature {
   std::string field;  // field of the spec; the feature is on if the field is not at its default
   ScoreStep step = ScoreStep::kProgram;
-  bool (*is_on)(const SpecFields& spec);
+  bool (*is_on)(const SpecFields& spec) = nullptr;
   // Throws for invalid values of the field; null if every value is valid.
-  void (*validate)(const Problem& problem);
-  score::Program (*program)(const SpecFields& spec);
+  void (*validate)(const Problem& problem) = nullptr;
+  score::Program (*program)(const SpecFields& spec) = nullptr;
   // Returns the captures in any order, matched by name. Null: none
-  std::vector<CaptureSpec> (*captures)(const Problem& problem);
+  std::vector<CaptureSpec> (*captures)(const Problem& problem) = nullptr;
+  // Sets the field to a random value, for fuzzing and tests. Null: the fuzzer draws a program.
+  void (*draw)(std::mt19937_64& random, Problem* problem) = nullptr;
+  // True if the derivative by the score is not 1 everywhere.
+  bool bends = false;
+  // True if the result depends on nothing but the score. Levels of a cascade may have the feature.
+  bool of_score_alone = false;
+  bool over_caches = false;  // op attention_kvcache takes it
 };
 
 // Returns the features in the order of their steps.
 const std::vector<const ScoreFeature*>& score_features();
+// Returns the feature of a field; null if the field belongs to none.
+const ScoreFeature* score_feature_of(std::string_view field);
+// True for the fields of features, and for sinks, which change no score.
+bool is_score_field(std::string_view field);
 // Adds a feature from outside this folder. It must stay alive. Must be called before any other
 // function of the library.
 void add_score_feature(const ScoreFeature& feature);
 
 // True if a spec has a program that changes scores or hides keys.
 bool is_scored(const SpecFields& spec);
+// True if a feature of the spec bends scores.
+bool bends_scores(const SpecFields& spec);
 // A spec's program has two halves. The score stage is code in the kernel that changes scores (all
 // steps before kMask). Masks come from a map of blocks, and are evaluated only in partly visible
 // blocks.
@@ -141,7 +156,5 @@ struct ScoreCaptures {
   bool reads_operands() const { return present || has_fixed_masks; }
 };
 ScoreCaptures score_captures(const Problem& problem);
-// True if a spec's field belongs to a score feature.
-bool is_score_field(std::string_view name);
 
 }  // namespace attune

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include <cmath>
 
 #include "generator/core/system/error.hpp"
@@ -29,7 +31,19 @@ score::Program program(const SpecFields& spec) {
 }  // namespace
 
 const ScoreFeature& softcap_feature() {
-  static const ScoreFeature feature{"softcap", ScoreStep::kSoftcap, is_on, check, program, nullptr};
+  static const ScoreFeature feature{
+      .field = "softcap",
+      .step = ScoreStep::kSoftcap,
+      .is_on = is_on,
+      .validate = check,
+      .program = program,
+      .draw =
+          [](std::mt19937_64& random, Problem* p) {
+            p->scores.softcap = std::array{1.5F, 20.0F, 50.0F}[random() % 3];
+          },
+      .bends = true,
+      .of_score_alone = true,
+      .over_caches = true};
   return feature;
 }
 

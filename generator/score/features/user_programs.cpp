@@ -112,23 +112,24 @@ std::vector<CaptureSpec> captures_of(const score::Program& program, const Proble
 
 const ScoreFeature& score_mod_feature() {
   static const ScoreFeature feature{
-      "score_mod",
-      ScoreStep::kProgram,
-      [](const SpecFields& spec) { return static_cast<bool>(spec.scores.score_mod); },
-      nullptr,
-      [](const SpecFields& spec) { return score_mod(spec); },
-      [](const Problem& p) { return captures_of(score_mod(p), p); }};
+      .field = "score_mod",
+      .step = ScoreStep::kProgram,
+      .is_on = [](const SpecFields& spec) { return static_cast<bool>(spec.scores.score_mod); },
+      .program = [](const SpecFields& spec) { return score_mod(spec); },
+      .captures = [](const Problem& p) { return captures_of(score_mod(p), p); },
+      .bends = true,
+      .over_caches = true};
   return feature;
 }
 
 const ScoreFeature& mask_mod_feature() {
   static const ScoreFeature feature{
-      "mask_mod",
-      ScoreStep::kMask,
-      [](const SpecFields& spec) { return static_cast<bool>(spec.scores.mask_mod); },
-      nullptr,
-      [](const SpecFields& spec) { return mask_mod(spec); },
-      [](const Problem& p) { return captures_of(mask_mod(p), p); }};
+      .field = "mask_mod",
+      .step = ScoreStep::kMask,
+      .is_on = [](const SpecFields& spec) { return static_cast<bool>(spec.scores.mask_mod); },
+      .program = [](const SpecFields& spec) { return mask_mod(spec); },
+      .captures = [](const Problem& p) { return captures_of(mask_mod(p), p); },
+      .over_caches = true};
   return feature;
 }
 

@@ -11,6 +11,7 @@
 #include "generator/compile/cpu_toolchain.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/template_registry.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -29,13 +30,11 @@ class ClangCompiler : public ::testing::Test {
     return toolchain_->compiler().compile({text, "sample.cpp"}, arch_);
   }
   std::string error_of(const std::string& text, const Arch& arch) const {
-    try {
-      toolchain_->compiler().compile({text, "sample.cpp"}, arch);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kCompile);
-      return error.what();
-    }
-    return "no error";
+    return testing::error_text(
+        [&] {
+          toolchain_->compiler().compile({text, "sample.cpp"}, arch);
+        },
+        ErrorCode::kCompile);
   }
 
   const CpuToolchain* toolchain_ = nullptr;

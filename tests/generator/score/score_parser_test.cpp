@@ -8,6 +8,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/score/language/parse.hpp"
 #include "generator/score/language/text.hpp"
+#include "tests/support/error_text.hpp"
 #include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
@@ -34,13 +35,9 @@ std::string canonical_mask(std::string_view text) { return canonical_text(mask(t
 
 std::string refusal(std::string_view text, Kind kind = Kind::kScore,
                     const Declarations& declarations = kDeclarations) {
-  try {
-    parse(text, kind, declarations, kind == Kind::kScore ? "score_mod" : "mask_mod");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text(
+      [&] { parse(text, kind, declarations, kind == Kind::kScore ? "score_mod" : "mask_mod"); },
+      ErrorCode::kInvalidArgument);
 }
 
 std::string repeated(std::string_view piece, size_t times) {

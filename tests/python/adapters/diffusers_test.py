@@ -3,21 +3,18 @@
 """patch_diffusers(): attune as a backend of diffusers' dispatcher, and in a tiny transformer with random weights. Skips
 aloud (status 77) without PyTorch, diffusers or the CPU target."""
 import importlib
-import os
 import sys
 import unittest
 import unittest.mock
 
 import attune
+from skips import run, without_modules
 
-try:
+with without_modules():
     import diffusers
     import torch
     from diffusers import SD3Transformer2DModel
     from diffusers.models.attention_dispatch import attention_backend, dispatch_attention_fn
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 
 import attune.diffusers
 import attune.sdpa
@@ -192,10 +189,4 @@ class DiffusersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

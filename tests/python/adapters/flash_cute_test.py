@@ -9,10 +9,10 @@ import unittest
 import warnings
 
 from library_and_device import DEVICE, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: PyTorch's tensors are wanted: cpu or cuda")
-    sys.exit(77)
+    skip("PyTorch's tensors are wanted: cpu or cuda")
 
 import attune
 import attune.flash

@@ -3,15 +3,14 @@
 """FlashAttention 3's qv in flash_attn_with_kvcache() and flash_attn_varlen_func(). qv adds a second product to the
 scores, with v, which gives absorbed latent attention. Each request is compared with float64. On PyTorch's tensors, on
 the device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
-import sys
 import unittest
 import warnings
 
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: PyTorch's tensors are wanted: cpu or cuda")
-    sys.exit(77)
+    skip("PyTorch's tensors are wanted: cpu or cuda")
 
 import attune
 import attune.flash

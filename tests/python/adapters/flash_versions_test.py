@@ -4,14 +4,13 @@
 float64, with and without gradients. varlen_test.py covers version 2, flash_serving_test.py flash_attn_with_kvcache().
 On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without PyTorch or that
 device."""
-import sys
 import unittest
 
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: PyTorch's tensors are wanted: cpu or cuda")
-    sys.exit(77)
+    skip("PyTorch's tensors are wanted: cpu or cuda")
 
 import attune
 import attune.flash

@@ -7,14 +7,13 @@ import functools
 import inspect
 import math
 import re
-import sys
 import unittest
 
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: of PyTorch, on the device named by the first argument")
-    sys.exit(77)
+    skip("of PyTorch, on the device named by the first argument")
 
 from attune import flashinfer
 from flashinfer_test import DTYPE, Cache, D, begins_of, drawn, ints

@@ -6,15 +6,14 @@ the device named by the first argument; skips aloud (status 77) without it."""
 import copy
 import functools
 import math
-import sys
 import unittest
 import warnings
 
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: of PyTorch, on the device named by the first argument")
-    sys.exit(77)
+    skip("of PyTorch, on the device named by the first argument")
 
 from attune import flashinfer
 from flashinfer_arguments_test import Calls

@@ -7,15 +7,14 @@ import copy
 import importlib
 import math
 import pickle
-import sys
 import unittest
 import warnings
 
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: of PyTorch, on the device named by the first argument")
-    sys.exit(77)
+    skip("of PyTorch, on the device named by the first argument")
 
 from attune import flashinfer
 from flashinfer_test import DTYPE, LIMIT, Cache, D, attended, begins_of, drawn, ints, seen_of

@@ -5,16 +5,15 @@ random requests, pages, layouts and choices, functions of one request, rows appe
 that follow plans. Skips aloud (status 77) without them."""
 import contextlib
 import math
-import sys
 import unittest
 
 import attune
 from attune import flashinfer
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: of PyTorch, on the device named by the first argument")
-    sys.exit(77)
+    skip("of PyTorch, on the device named by the first argument")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 

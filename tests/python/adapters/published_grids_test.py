@@ -16,12 +16,7 @@ import tempfile
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import torch
 import attune
 import grid_points
 import grid_runner

@@ -3,18 +3,15 @@
 """attune.sdpa takes the arguments of torch.nn.functional.scaled_dot_product_attention, with equal results and
 gradients, in eager mode and in torch.compile; otherwise it raises a message. signatures_test.py has random calls of the
 usual form. Skips aloud (status 77) without PyTorch or the CPU target."""
-import os
-import sys
 import unittest
 import unittest.mock
 
-try:
+from skips import run, without_modules
+
+with without_modules():
     import torch
     from torch.nn.attention import bias
     from torch.nn.functional import scaled_dot_product_attention as theirs
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
 
 import attune
 import attune.sdpa
@@ -203,10 +200,4 @@ class NestedTest(Compared):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

@@ -16,8 +16,9 @@ import types
 import unittest
 
 import attune
+from skips import skip, without_modules
 
-try:
+with without_modules():
     import numpy as np
     import torch
     from transformers import masking_utils as masks
@@ -25,9 +26,6 @@ try:
     from attune.transformers.mask_rule import MaskRule
     from attune.transformers.attention import attention_forward
     from attune.transformers.masks import ASK_FOR_BLOCK_MASKS, attune_mask
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 
 FROM_POSITIONS = "cache_position" in inspect.signature(masks.sdpa_mask).parameters  # transformers 4.5x
 COUNT, SEED, DEVICE = 4, 5, "cpu"
@@ -436,13 +434,11 @@ if __name__ == "__main__":
     COUNT, SEED = (*numbers, *(COUNT, SEED)[len(numbers):])
     if "cuda" in sys.argv:
         if not torch.cuda.is_available():
-            print("SKIP: PyTorch sees no GPU here")
-            sys.exit(77)
+            skip("PyTorch sees no GPU here")
         DEVICE, TOLERANCE[torch.float32] = "cuda", 1e-4  # three products of tf32
         sys.argv[sys.argv.index("cuda")] = "RandomTest"
     try:
         attune.Context(DEVICE, store="")
     except attune.Error as error:
-        print(f"SKIP: no {DEVICE} target: {error}")
-        sys.exit(77)
+        skip(f"no {DEVICE} target: {error}")
     unittest.main()

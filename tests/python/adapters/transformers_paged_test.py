@@ -5,20 +5,17 @@ paged cache, are those of each by itself in eager mode (on a GPU, in fp16: those
 roundings), on tiny random models whose attention differs; on the device named by the first argument, the CPU without.
 Skips aloud (status 77) without PyTorch, a transformers with generate_batch, or that device."""
 import logging
-import sys
 import unittest
 
 import attune
 from library_and_device import DEVICE, torch
+from skips import without_modules
 
-try:
+with without_modules():
     import torch
     import transformers
     from transformers.generation.continuous_batching import PagedAttentionCache  # noqa: F401
     attune.register_transformers(("attune", "attune_flash"))
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 import transformers_models as tiny
 from attune.transformers import paged
 

@@ -11,14 +11,12 @@ import unittest.mock
 import warnings
 
 import attune
+from skips import skip, without_modules
 
-try:
+with without_modules():
     import torch
     import transformers
     attune.register_transformers()
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 import transformers_models as tiny
 
 SAMPLE = ("Gemma2",)
@@ -352,8 +350,7 @@ if __name__ == "__main__":
     try:
         attune.Context("cpu", store="")
     except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
+        skip(f"no CPU target: {error}")
     transformers.logging.set_verbosity_error()
     print(f"transformers {transformers.__version__}: {', '.join(CHOSEN)}")
     unittest.main()

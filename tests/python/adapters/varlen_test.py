@@ -4,17 +4,16 @@
 beside the lists, and lists that are wrong. kvcache_test.py has their masks and lengths. On PyTorch's tensors, on the
 device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import re
-import sys
 import unittest
 import warnings
 
 import attune
 from caches import DTYPE, LIMIT, close, expected, ints, numbers, run_tests
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: PyTorch's tensors are wanted: cpu or cuda")
-    sys.exit(77)
+    skip("PyTorch's tensors are wanted: cpu or cuda")
 import attune.flash  # noqa: E402
 
 LENGTHS, HEADS = [5, 0, 33, 1], 4

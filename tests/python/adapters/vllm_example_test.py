@@ -11,10 +11,10 @@ import unittest
 
 from caches import expected
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 if torch is None:
-    print("SKIP: name a device of PyTorch: cpu or cuda")
-    sys.exit(77)
+    skip("name a device of PyTorch: cpu or cuda")
 
 
 registered = {}

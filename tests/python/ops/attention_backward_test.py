@@ -3,16 +3,9 @@
 """attention_backward() on NumPy's arrays against a float64 reference written from the definition: masks, groups of
 heads, unequal head dims and lengths, layouts, single gradients, outputs, refusals. autograd_test.py covers PyTorch's
 tensors. Skips aloud (status 77) without NumPy or the CPU target."""
-import os
-import sys
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
+from skips import np, run
 import attune
 
 PLACE = {"context": "cpu:1"}
@@ -107,10 +100,4 @@ class NumpyTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

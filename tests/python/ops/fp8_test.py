@@ -3,15 +3,9 @@
 """8-bit tensors from Python: quantise(), and attention() on its results, with every shape of factors. Uses NumPy on the
 CPU, and if PyTorch is installed also its float8 tensors on the CPU and on a GPU. Skips aloud (status 77) without NumPy
 or the CPU target."""
-import os
-import sys
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
+from skips import np, run
 try:
     import torch
 except ImportError:
@@ -187,10 +181,4 @@ class TorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
-    try:
-        attune.Context("cpu")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

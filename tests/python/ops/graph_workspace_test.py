@@ -4,17 +4,11 @@
 as the graph. Skips aloud (status 77) without PyTorch or a GPU."""
 import ctypes
 import gc
-import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
+from skips import skip, torch
 if not torch.cuda.is_available():
-    print("SKIP: PyTorch sees no GPU here")
-    sys.exit(77)
+    skip("PyTorch sees no GPU here")
 
 import attune
 from attune.ops import workspace as _workspace

@@ -3,11 +3,11 @@
 """merge() against attention() over all keys at once and against float64, with NumPy on the CPU and with PyTorch on the
 device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import itertools
-import sys
 import unittest
 
 import attune
 from library_and_device import DEVICE, np, torch
+from skips import skip
 
 INF = float("inf")
 UNIT = {"fp32": 2.0 ** -20, "fp16": 2.0 ** -11, "bf16": 2.0 ** -8}
@@ -150,6 +150,5 @@ if __name__ == "__main__":
         try:
             attune.Context("cpu:1")
         except attune.Error as error:
-            print("SKIP:", error)
-            sys.exit(77)
+            skip(error)
     unittest.main()

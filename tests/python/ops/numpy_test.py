@@ -3,21 +3,14 @@
 """The Python module on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU
 target."""
 import copy
-import os
 import pathlib
 import pickle
-import sys
 import tempfile
 import threading
 import unittest
 import warnings
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
+from skips import np, run
 import attune
 
 
@@ -213,10 +206,4 @@ class NumpyTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
-    try:
-        attune.Context("cpu")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

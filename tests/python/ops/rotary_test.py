@@ -6,18 +6,15 @@ import importlib
 import itertools
 import os
 import pathlib
-import sys
 import unittest
 
 import attune
+from skips import without_modules
 
-try:
+with without_modules():
     import torch
     import transformers
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 
 REFUSED = ("dynamic", "longrope", "axial")
 POSITIONS = (0, 1, 17, 4095)

@@ -2,18 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python module on PyTorch's CPU tensors: results, gradients, tensors without memory. torch_compile_test.py has
 torch.compile. Skips aloud (status 77) without PyTorch or the CPU target."""
-import os
-import sys
 import unittest
 import warnings
 
 import attune  # before PyTorch, which it then finds at the first call
-
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
+from skips import run, torch
 
 
 def operands(dtype=torch.float32, seqlen_q=33, seqlen_kv=33):
@@ -129,10 +122,4 @@ class TorchCpuTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

@@ -3,16 +3,10 @@
 """attune.block_map and attention(block_map=) on NumPy arrays and the CPU, against dense masks. Skips aloud (status 77)
 without NumPy or the CPU target."""
 import os
-import sys
 import tempfile
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
+from skips import np, skip
 import attune
 
 BATCH, HEADS, HEADS_KV, ROWS, KEYS, DIM = 2, 4, 2, 200, 330, 64
@@ -163,6 +157,5 @@ if __name__ == "__main__":
         try:
             attune.Context("cpu")
         except attune.Error as error:
-            print(f"SKIP: {error}")
-            sys.exit(77)
+            skip(error)
         unittest.main()

@@ -10,12 +10,11 @@ import sys
 import tempfile
 import unittest
 
-try:
+from skips import skip, without_modules
+
+with without_modules():
     import torch
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
-except ImportError as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
 
 import attune
 
@@ -177,13 +176,11 @@ class BlockMapTorchTest(unittest.TestCase):
 
 if __name__ == "__main__":
     if DEVICE == "cuda" and not torch.cuda.is_available():
-        print("SKIP: no CUDA device was found")
-        sys.exit(77)
+        skip("no CUDA device was found")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ATTUNE_STORE"] = os.path.join(folder, "store", "store.db")
         try:
             attune.Context(DEVICE)
         except attune.Error as error:
-            print(f"SKIP: {error}")
-            sys.exit(77)
+            skip(error)
         unittest.main()

@@ -3,16 +3,10 @@
 """Score features of attune.attention() on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without
 NumPy or the CPU target."""
 import os
-import sys
 import tempfile
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
+from skips import np, skip
 import attune
 
 BATCH, HEADS, HEADS_KV, ROWS, KEYS, DIM = 2, 4, 2, 37, 53, 64
@@ -250,6 +244,5 @@ if __name__ == "__main__":
         try:
             attune.Context("cpu")
         except attune.Error as error:
-            print(f"SKIP: there is no CPU target here: {error}")
-            sys.exit(77)
+            skip(f"there is no CPU target here: {error}")
         unittest.main()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests in caches, and float64 references for attention over them, for tests of attention_kvcache()."""
 import os
-import sys
-import unittest
 
 import attune
 from library_and_device import DEVICE, np, torch
+from skips import run
 
 DTYPE = {"": "float32", "cpu": "float32", "cuda": "float16"}[DEVICE]
 LIMIT = 2e-3 if DEVICE == "cuda" else 2e-5
@@ -39,13 +38,8 @@ def turned(x, cos, sin, interleaved=False):
 
 
 def run_tests():
-    """Returns the script's arguments; skips aloud if its device is missing."""
-    try:
-        attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    """Runs the tests of the script; skips aloud if its device is missing."""
+    run("cuda:0" if DEVICE == "cuda" else "cpu")
 
 
 def checking_context(threads=2):

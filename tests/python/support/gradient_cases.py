@@ -7,19 +7,12 @@ import time
 import unittest
 
 import attune
-
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import skip, torch
 import published_grids as grids
 
 DEVICE = "cuda" if "cuda" in sys.argv and sys.argv.remove("cuda") is None else "cpu"
 if DEVICE == "cuda" and not torch.cuda.is_available():
-    print("SKIP: there is no GPU here")
-    sys.exit(77)
+    skip("there is no GPU here")
 WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
 CASES = 60 if WHOLE else 5
 PLACE = {"context": "cpu:1"} if DEVICE == "cpu" else {}
@@ -77,8 +70,7 @@ def main():
     try:
         attune.Context(DEVICE, store="")
     except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
+        skip(error)
     torch.set_num_threads(1)
     try:
         unittest.main()

@@ -3,11 +3,7 @@
 arguments. Ends the process aloud (status 77) without NumPy, or without PyTorch and that device."""
 import sys
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
+from skips import np, skip  # noqa: F401
 
 DEVICE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("cpu", "cuda") else ""
 torch = None
@@ -15,8 +11,6 @@ if DEVICE:
     try:
         import torch
     except ImportError:
-        print("SKIP: there is no PyTorch here")
-        sys.exit(77)
+        skip("there is no PyTorch here")
     if DEVICE == "cuda" and not torch.cuda.is_available():
-        print("SKIP: PyTorch sees no GPU here")
-        sys.exit(77)
+        skip("PyTorch sees no GPU here")

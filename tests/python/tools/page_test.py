@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import attune
+from skips import skip
 
 MODULES = "numpy|torch|transformers"
 
@@ -24,8 +25,7 @@ try:
         importlib.import_module(module)
     attune.Context("cpu", store="")
 except (ImportError, attune.Error) as error:
-    print(f"SKIP: {error}")
-    sys.exit(77)
+    skip(error)
 scope = {"__name__": "page"}
 for line, block in blocks:
     exec(compile("\n" * line + block, page, "exec"), scope)  # errors show line numbers of the page

@@ -5,16 +5,10 @@ kernels directly on CPU tensors, with stand-ins for PyTorch's own kernels. torch
 aloud (status 77) without PyTorch or the CPU target."""
 import logging
 import os
-import sys
 import unittest
 from unittest import mock
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import skip, torch
 import attune
 import published_grids as grids
 
@@ -193,6 +187,5 @@ if __name__ == "__main__":
     try:
         attune.Context("cpu", store="").plan("dtype=bf16,head_dim=64,heads=4,seqlen=33")  # compiles
     except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
+        skip(f"no CPU target: {error}")
     unittest.main()

@@ -6,16 +6,10 @@ error that says so.
     jit_trace_test.py
 
 Skips aloud (status 77) without PyTorch or the CPU target."""
-import sys
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import run, torch
 from serving_graphs_test import Module
 
 import attune
@@ -100,9 +94,4 @@ class JitTraceTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

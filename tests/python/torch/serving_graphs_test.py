@@ -13,12 +13,7 @@ import sys
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import run, torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -240,9 +235,4 @@ class ServingGraphsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

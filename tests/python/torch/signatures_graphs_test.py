@@ -7,16 +7,10 @@ inductor for all.
     signatures_graphs_test.py [whole]
 
 Skips aloud (status 77) without PyTorch or the CPU target."""
-import sys
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import run, torch
 from serving_graphs_test import BACKENDS, WHOLE, Module, flat, ints, operands
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -285,9 +279,4 @@ class SignaturesGraphsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

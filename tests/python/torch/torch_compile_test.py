@@ -3,17 +3,11 @@
 """attune inside torch.compile, on PyTorch's CPU tensors: one graph without breaks, no compilation after the second
 length, the same results as in eager mode. Arguments: whole: all features and surfaces, inductor, export. Skips aloud
 (status 77) without PyTorch or the CPU target."""
-import os
 import shutil
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import run, torch
 import attune
 import attune.flash
 import attune.flex
@@ -250,10 +244,4 @@ class CompileTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

@@ -4,20 +4,13 @@
 autocast, modes, merge, refusals. Arguments: whole: every spec. torch_compile_test.py has torch.compile. Skips aloud
 (status 77) without PyTorch or the CPU target."""
 import math
-import os
 import sys
 import tempfile
 import unittest
 import warnings
 
 import attune  # before PyTorch, as most programs do not
-
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
+from skips import run, torch
 import attune.torch
 import published_grids as grids
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -266,10 +259,4 @@ class OpsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    unittest.main()
+    run()

@@ -12,9 +12,13 @@
 #include "generator/families/backward/backward_sm80_cost.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/score/language/user_program.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
+
+using testing::expect_regions;
+using testing::regions_of;
 
 constexpr const char* kDims[] = {"head_dim=16",
                                  "head_dim=64",
@@ -48,16 +52,8 @@ TEST(BackwardSm80Layout, RegionsFollowEachOtherAndTilesBeginAtMultiplesOf128) {
     for (const int step : {16, 48})
       for (const bool second : {false, true})
         for (const bool statistics : {false, true}) {
-          const BackwardSm80Layout l =
-              backward_sm80_layout({stay, step, 4, 3, 72, 200, second, statistics});
-          EXPECT_EQ(l.second, stay * 160);
-          EXPECT_EQ(l.ring, l.second + (second ? stay * 416 : 0));
-          EXPECT_EQ(l.slot_second, step * 160);
-          EXPECT_EQ(l.slot_l2, l.slot_second + step * 416);
-          EXPECT_EQ(l.slot_bytes, l.slot_l2 + (statistics ? 8 * step : 0));
-          EXPECT_EQ(l.bytes, l.ring + 3 * l.slot_bytes + 16 * 5);
-          for (const int offset : {l.second, l.ring, l.slot_second, l.slot_bytes})
-            EXPECT_EQ(offset % 128, 0);
+          const BackwardSm80Tile tile{stay, step, 4, 3, 72, 200, second, statistics};
+          expect_regions(regions_of(tile), backward_sm80_layout(tile).bytes);
         }
 }
 
@@ -73,6 +69,7 @@ TEST(BackwardSm80Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
         ASSERT_GE(all.size(), 1u) << to_text(p) << arch.name();
         for (size_t i = 0; i < all.size(); i += 17)
           for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, all[i])) {
+            expect_regions(regions_of(kernel.tile), kernel.shared_bytes());
             EXPECT_LE(kernel.shared_bytes(), arch.shared_bytes_per_block);
             EXPECT_LT(kernel.accumulators() * kernel.threads() * kernel.min_blocks,
                       arch.registers_per_sm);

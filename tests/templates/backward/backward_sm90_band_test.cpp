@@ -13,6 +13,7 @@
 #include "generator/core/system/error.hpp"
 #include "templates/shared/backward_band_layout.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
@@ -64,10 +65,7 @@ std::vector<std::vector<BandRun>> walks_of(const Problem& p) {
 
 TEST(Band, SharedMemoryHoldsTwoWalkers) {
   constexpr BandLayout l = backward_band_layout();
-  EXPECT_EQ(l.keys, l.rows + kBandRowSlots * 2 * 8192);
-  for (const int offset : {l.rows, l.keys, l.ds, l.o, l.walker_bytes}) EXPECT_EQ(offset % 1024, 0);
-  EXPECT_GE(l.walker_bytes, l.sums + kBandRowSlots * 2 * 64 * 4);
-  EXPECT_EQ(l.barriers % 8, 0);
+  testing::expect_regions(testing::regions_of(l), l.bytes);
   EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
   EXPECT_LE(kBandWalkers * kBandRegisters.consumer + kBandRegisters.producer,
             (kBandWalkers + 1) * kBandRegisters.launch);

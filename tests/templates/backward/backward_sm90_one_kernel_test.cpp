@@ -8,11 +8,14 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/backward/backward_sm90_cost.hpp"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
 
 using testing::default_of;
+using testing::expect_regions;
+using testing::expect_workspace;
 using testing::hopper;
 using testing::kH200;
 using testing::kOneKernel;
@@ -23,19 +26,8 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
     const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
     const BackwardFusedLayout l = backward_fused_layout(tile);
-    const BackwardSm90Ring &a = l.parts.first_ring, &b = l.parts.second_ring;
-    EXPECT_EQ(l.parts.ds % 1024, 0);
-    EXPECT_EQ(l.parts.ds, b.tiles + 2 * b.slot_bytes);
-    EXPECT_EQ(l.parts.ds_bytes, 2 * step * 128);
-    EXPECT_EQ(a.statistics, l.parts.ds + 4 * l.parts.ds_bytes);
-    EXPECT_GE(l.places, l.parts.bytes);
-    EXPECT_EQ(l.places % 16, 0);
-    EXPECT_EQ(l.tiles, l.places + 32);
-    EXPECT_EQ(l.ds_full, l.tiles + 32);
-    EXPECT_EQ(l.ds_full % 8, 0);
-    EXPECT_EQ(l.bytes, l.ds_full + 8 * (4 + 2 + 2 + 2 + 2));
-    EXPECT_EQ(backward_apart_ds_empty(l), l.bytes);
-    EXPECT_EQ(backward_apart_bytes(l, kFusedDsSlots), l.bytes + 8 * 4);
+    expect_regions(testing::fused_regions_of(tile), l.bytes);
+    expect_regions(testing::apart_regions_of(tile), backward_apart_bytes(l, kFusedDsSlots));
     if (step * head_dim == 8192) {
       EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
     }
@@ -51,16 +43,7 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
     const BackwardFusedLayout others = backward_fused_layout(tile);
     const BackwardFreeLayout l = backward_free_layout(others, rows, head_dim);
     EXPECT_EQ(kFreeCopiers * l.part_bytes, rows * head_dim * 4);
-    EXPECT_GE(l.staging_bytes, l.part_bytes);
-    EXPECT_GE(l.staging_bytes, others.parts.first_bytes) << head_dim;  // of dK, whole panels
-    EXPECT_EQ(l.staging_bytes % 1024, 0);
-    EXPECT_GE(l.ds_empty, others.bytes);
-    EXPECT_EQ(l.ds_empty % 8, 0);
-    EXPECT_EQ(l.full, l.ds_empty + 8 * kFreeDsSlots);
-    EXPECT_EQ(l.empty, l.full + 8 * kFreeCopiers);
-    EXPECT_GE(l.staging, l.empty + 8 * kFreeCopiers);
-    EXPECT_EQ(l.staging % 1024, 0);
-    EXPECT_EQ(l.bytes, l.staging + kFreeCopiers * l.staging_bytes);
+    expect_regions(testing::free_regions_of(tile), l.bytes);
     EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
   }
 }
@@ -105,12 +88,12 @@ TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
   const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
   ASSERT_EQ(plan.workspace.size(), 3u);
-  const long long sums = 8LL * 18 * backward_sm90_rows(1000, 128, 64);
+  expect_workspace(plan);
+  // The kernel's formula of the place of dQ.
   EXPECT_EQ(plan.workspace[1].offset, backward_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
-  EXPECT_GE(plan.workspace[1].offset, sums);
-  EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
-  // One count per block of rows, and one for drawn tiles.
-  EXPECT_EQ(plan.workspace_bytes - plan.workspace[2].offset, 256 * ((18 * 16 + 1) * 4 / 256 + 1));
+  EXPECT_EQ(plan.workspace[0].count(), 2LL * 18 * backward_sm90_rows(1000, 128, 64));
+  EXPECT_EQ(plan.workspace[1].count(), 18LL * 16 * 64 * 128);
+  EXPECT_EQ(plan.workspace[2].count(), 18 * 16 + 1);  // per block of rows, and for drawn tiles
   EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
   EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
   EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
@@ -123,7 +106,7 @@ TEST(BackwardSm90Launch, AnUnorderedKernelHasClaimWordsAfterDq) {
   Config config = parse_config(kOneKernel);
   const auto bytes_of_dq = [&] {
     const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
-    return plan.workspace[2].offset - plan.workspace[1].offset;
+    return plan.workspace[1].count() * 4;
   };
   EXPECT_EQ(bytes_of_dq(), 18LL * 16 * 64 * 128 * 4);
   config.set("ordered", 0);

@@ -9,18 +9,21 @@
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/backward/backward_sm90_cost.hpp"
+#include "generator/families/backward/backward_sm90_space.hpp"
 #include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
 
 using testing::default_of;
+using testing::expect_regions;
 using testing::hopper;
 using testing::kH200;
 using testing::kOneKernel;
+using testing::regions_of;
 using testing::text_of;
 
 std::vector<Problem> problems() {
@@ -49,28 +52,20 @@ TEST(VisibleRows, AreTheRowsThatSeeTheKey) {
       }
 }
 
+std::vector<testing::Region> regions_of_kernel(const BackwardKernel& kernel) {
+  if (kernel.makes == BackwardMakes::kBand) return regions_of(backward_band_layout());
+  if (kernel.makes != BackwardMakes::kAll) return regions_of(kernel.tile);
+  if (!kernel.ordered) return testing::free_regions_of(kernel.tile);
+  return kernel.dq_apart ? testing::apart_regions_of(kernel.tile)
+                         : testing::fused_regions_of(kernel.tile);
+}
+
 TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
   for (const int stay : {64, 128, 192})
     for (const int step : {48, 64, 112})
       for (const bool both : {false, true}) {
-        const BackwardSm90Layout l = backward_sm90_layout({stay, step, 3, 2, 72, 200, both, both});
-        const BackwardSm90Ring &a = l.first_ring, &b = l.second_ring;
-        EXPECT_EQ(l.panels_qk, 2);
-        EXPECT_EQ(l.panels_v, 4);
-        for (const int offset : {l.first_bytes, l.second_bytes, a.slot_bytes, b.slot_bytes,
-                                 l.second, a.tiles, b.tiles})
-          EXPECT_EQ(offset % 1024, 0);
-        // A gradient of v leaves through one of them.
-        EXPECT_GE(both ? l.second_bytes : l.first_bytes, 4 * 64 * 128);
-        EXPECT_EQ(l.second, l.warpgroups * l.first_bytes);
-        EXPECT_EQ(a.tiles, l.second + l.warpgroups * l.second_bytes);
-        EXPECT_EQ(a.slot_bytes, 2 * step * 128);
-        EXPECT_EQ(b.tiles, a.tiles + 3 * a.slot_bytes);
-        EXPECT_EQ(b.slot_bytes, 4 * step * 128);
-        EXPECT_EQ(a.statistics, b.tiles + 2 * b.slot_bytes);
-        EXPECT_EQ(a.full, a.statistics + (both ? 5 * step * 4 : 0));
-        EXPECT_EQ(a.full % 8, 0);
-        EXPECT_EQ(l.bytes, a.full + 8 * (4 * l.warpgroups + 2 * 5));
+        const BackwardSm90Tile tile{stay, step, 3, 2, 72, 200, both, both};
+        expect_regions(regions_of(tile), backward_sm90_layout(tile).bytes);
       }
 }
 
@@ -86,6 +81,7 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
       const Resources r = backward_sm90().resources(spec, hopper(), all[i]);
       EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
       for (const BackwardKernel& kernel : backward_kernels(spec, all[i])) {
+        expect_regions(regions_of_kernel(kernel), backward_shared_bytes(kernel));
         const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
         const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
         EXPECT_LE(warpgroups * registers.consumer + registers.producer,

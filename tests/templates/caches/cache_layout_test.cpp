@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups in which parts of a tile are joined (templates/shared/cache_layout.h).
+// Kernels of caches: the groups in which parts of a tile are joined (templates/shared/
+// cache_layout.h), and shared memory of mla_sm90 and decode_sm80.
 #include "templates/shared/cache_layout.h"
 
 #include <gtest/gtest.h>
 
+#include "tests/templates/shared/layout_regions.hpp"
+
 namespace attune {
 namespace {
+
+using testing::expect_regions;
+using testing::regions_of;
 
 TEST(CacheLayout, FewPartsAreOneGroup) {
   for (int parts = 1; parts <= kMostPartsAtOnce; ++parts) EXPECT_EQ(cache_join_group(parts), parts);
@@ -23,6 +29,26 @@ TEST(CacheLayout, EachJoinTakesAboutTheSquareRootOfManyParts) {
 TEST(CacheLayout, APartHasRoomForItsOwnStatsAndItsGroups) {
   EXPECT_EQ(cache_part_floats(16, 512), 16 * 512 + 2 * 16 + 2 * 16);
   EXPECT_EQ(cache_group_tickets(132, 2), 2 * 132 * 2);
+}
+
+TEST(MlaSm90Layout, RegionsFitTheBlock) {
+  for (const int head_dim : {192, 448, 512, 576})
+    for (const int rows : {8, 16, 32, 64}) {
+      const MlaSm90Layout l = mla_sm90_layout(head_dim, rows);
+      expect_regions(regions_of(l, head_dim, rows), l.bytes);
+      EXPECT_LE(l.bytes, kMlaSharedBytes);
+      EXPECT_GE(l.parts.k_slots, l.slots_of_step);
+    }
+}
+
+TEST(DecodeShared, RegionsFollowEachOther) {
+  for (const int warps : {1, 2, 4, 8})
+    for (const int rings : {1, warps})
+      for (const int stages : {2, 3, 5})
+        for (const int head_dim : {64, 176, 192, 256}) {
+          const DecodeShared l = decode_shared(warps, rings, stages, 16 * 272, head_dim);
+          expect_regions(regions_of(l, warps, rings, stages, head_dim), l.bytes);
+        }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
-#include "templates/shared/prefill_sm80_layout.h"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
@@ -93,6 +93,17 @@ TEST(PrefillSm89, TriesOtherArithmeticAlone) {
   EXPECT_NE(space.broken(config).value_or("").find("tried alone"), std::string::npos);
   config.set("flush", 0);
   EXPECT_FALSE(space.broken(config)) << *space.broken(config);
+}
+
+TEST(SharedMemory, PartsDoNotOverlap) {
+  for (const int q_place : {0, 1, 2})
+    for (const int share_kv : {0, 1})
+      for (const int head_dim_v : {16, 72, 128, 256})
+        for (const int element_bytes : {1, 2}) {
+          const PrefillSm80Layout l{128,        48,           4, 3, share_kv, q_place, 128,
+                                    head_dim_v, element_bytes};
+          testing::expect_regions(testing::regions_of(l), prefill_sm80_shared_bytes(l));
+        }
 }
 
 TEST(PrefillSm89, TilesTakeHalfOfWhatSixteenBitsTake) {

@@ -6,14 +6,19 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
+#include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
 #include "tests/templates/prefill/hopper_cases.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
 
+using testing::expect_regions;
+using testing::expect_workspace;
 using testing::hopper;
 using testing::kH200;
+using testing::regions_of;
 using testing::text_of;
 
 std::vector<Problem> problems() {
@@ -28,46 +33,31 @@ TEST(PrefillSm90Fp8Layout, TilesOfEightBitsKeepTheSwizzlePhase) {
   for (const int head_dim_qk : {16, 40, 72, 200})
     for (const int head_dim_v : {16, 72, 136, 256})
       for (const int block_n : {64, 96, 128, 160}) {
-        const PrefillSm90Layout l =
-            prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 1, head_dim_qk, head_dim_v, 1});
-        EXPECT_GE(l.panels_qk * l.row_qk, head_dim_qk);
-        EXPECT_LT((l.panels_qk - 1) * l.row_qk, head_dim_qk);
+        const PrefillSm90Config c{128, block_n, 1, 2, 0, 1, 1, head_dim_qk, head_dim_v, 1};
+        const PrefillSm90Layout l = prefill_sm90_layout(c);
         EXPECT_EQ(l.panels_v * l.row_v, block_n);
         EXPECT_EQ(l.rows_v, head_dim_v);
-        EXPECT_EQ(l.rows_v * l.row_v % (8 * l.row_v), 0);  // whole swizzle patterns in a panel
-        EXPECT_GE(l.v_slot_bytes, head_dim_v * block_n);
-        for (const int offset : {l.q_bytes, l.k, l.k_slot_bytes, l.v, l.v_slot_bytes, l.o})
-          EXPECT_EQ(offset % 1024, 0) << head_dim_qk << " " << head_dim_v << " " << block_n;
+        expect_regions(regions_of(c), l.bytes);
       }
 }
 
 TEST(PrefillSm90Fp8Layout, TransposingTilesHoldTheirBoxes) {
   for (const int head_dim : {16, 40, 64, 72, 128, 136, 256}) {
-    const TransposeLayout rows = transpose_layout(head_dim, false);
-    EXPECT_GE(rows.panels * rows.row, head_dim);
-    EXPECT_EQ(rows.out, rows.panels * kTransposeKeys * rows.row);
-    EXPECT_GE(rows.barrier - rows.out, head_dim * kTransposeKeys);
-    EXPECT_EQ(rows.out % 1024 + rows.barrier % 8, 0);
+    for (const bool given : {false, true}) {
+      const TransposeLayout l = transpose_layout(head_dim, given);
+      expect_regions(regions_of(l, head_dim), l.bytes);
+      EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+    }
+    EXPECT_GT(transpose_layout(head_dim, false).out, 0);
     EXPECT_EQ(transpose_layout(head_dim, true).out, 0);
-    EXPECT_LE(rows.bytes, hopper().shared_bytes_per_block);
   }
 }
 
 TEST(PrefillSm90Fp8Layout, GivenVStandsApartAndKeepsTheSwizzlePhase) {
   for (const int head_dim : {32, 64, 96, 128, 256})
     for (const int block_n : {64, 96, 128}) {
-      const PrefillSm90Layout plain =
-          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 0, head_dim, head_dim, 1, false});
-      const PrefillSm90Layout l =
-          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 0, head_dim, head_dim, 1, true});
-      EXPECT_GE(l.panels_given * l.row_given, head_dim);
-      EXPECT_GE(l.given_bytes, head_dim * block_n);
-      EXPECT_EQ(l.given_v, plain.q_full);
-      EXPECT_EQ(l.q_full, l.given_v + l.v_slots * l.given_bytes);
-      EXPECT_EQ(l.given_empty, l.given_full + 8 * l.v_slots);
-      EXPECT_EQ(l.tile_full, l.given_empty + 8 * l.v_slots);
-      EXPECT_EQ(l.bytes, l.stop + 16);
-      EXPECT_EQ(l.given_v % 1024 + l.given_bytes % 1024 + l.tiles % 16, 0);
+      const PrefillSm90Config c{128, block_n, 1, 2, 0, 1, 0, head_dim, head_dim, 1, true};
+      expect_regions(regions_of(c), prefill_sm90_layout(c).bytes);
     }
 }
 
@@ -94,6 +84,9 @@ TEST(PrefillSm90Fp8Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
     ASSERT_GE(all.size(), 40u) << to_text(p);
     for (size_t i = 0; i < all.size(); i += 37) {
       const Resources r = prefill_sm90_fp8().resources(spec, hopper(), all[i]);
+      const PrefillSm90Config c = sm90_layout_config(spec, all[i]);
+      expect_regions(regions_of(c), prefill_sm90_layout(c).bytes);
+      EXPECT_LE(prefill_sm90_layout(c).bytes, r.shared_bytes) << text_of(p, all[i]);
       EXPECT_LE(r.min_blocks_per_sm * (r.shared_bytes + 1024), hopper().shared_bytes_per_sm)
           << text_of(p, all[i]);
     }
@@ -221,9 +214,9 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   ASSERT_EQ(plan.workspace.size(), 2u);
   EXPECT_EQ(plan.workspace[1].name, "v_transposed");
   EXPECT_EQ(plan.workspace[1].columns, 1024);
-  EXPECT_EQ(plan.workspace[1].offset, 256);  // after the tile counter
-  EXPECT_EQ(plan.zeroed_bytes, 256);
-  EXPECT_EQ(plan.workspace_bytes, 256 + 3 * 2 * 40 * 1024);
+  EXPECT_EQ(plan.workspace[1].count(), 3 * 2 * 40 * 1024);
+  EXPECT_TRUE(plan.workspace[0].zeroed);  // the tile counter
+  expect_workspace(plan);
   EXPECT_EQ(std::get<Workspace>(plan.main().tensor_maps[2].tensor), Workspace{1});
   EXPECT_EQ(std::get<Workspace>(plan.steps[0].tensor_maps[1].tensor), Workspace{1});
   EXPECT_EQ(plan.main().tensor_maps[2].box_rows, 40);
@@ -258,7 +251,8 @@ TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
   EXPECT_EQ(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.zeroed_bytes, kTileCounterBytes);
-  EXPECT_EQ(plan.workspace_bytes, kTileCounterBytes + 132 * 2 * 64 * 256 * 2);  // fp16
+  EXPECT_EQ(plan.workspace_bytes - plan.zeroed_bytes, 132 * 2 * 64 * 256 * 2);  // fp16
+  expect_workspace(plan);
   c.set("scheduler", 0);  // one block per tile: any number of blocks
   EXPECT_NE(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
 }

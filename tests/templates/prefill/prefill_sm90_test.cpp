@@ -15,12 +15,16 @@
 #include "generator/score/language/user_program.hpp"
 #include "templates/shared/prefill_sm90_splits.h"
 #include "tests/templates/prefill/hopper_cases.hpp"
+#include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
 
+using testing::expect_regions;
+using testing::expect_workspace;
 using testing::hopper;
 using testing::kH200;
+using testing::regions_of;
 using testing::text_of;
 
 std::vector<Problem> problems() {
@@ -34,21 +38,8 @@ TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
   for (const int block_m : {64, 128, 192, 256})
     for (const int kv_ring : {0, 3, 5})
       for (const int o_staging : {0, 1}) {
-        const PrefillSm90Layout l =
-            prefill_sm90_layout({block_m, 80, 1, 2, kv_ring, 1, o_staging, 72, 200});
-        EXPECT_EQ(l.panels_qk, 2);
-        EXPECT_EQ(l.panels_v, 4);
-        for (const int offset :
-             {l.q_bytes, l.o_bytes, l.k_slot_bytes, l.v_slot_bytes, l.k, l.v, l.o})
-          EXPECT_EQ(offset % 1024, 0);
-        EXPECT_EQ(l.k, l.warpgroups * l.q_bytes);
-        EXPECT_EQ(l.v, kv_ring > 0 ? l.k : l.k + l.k_slots * l.k_slot_bytes);
-        EXPECT_EQ(l.o, l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes);
-        EXPECT_GE(l.k_slot_bytes, 80 * l.panels_qk * kPanelRowBytes);
-        const int barriers = 2 * l.warpgroups + 2 * l.k_slots + 2 * l.v_slots + 2 * kTileSlots;
-        EXPECT_EQ(l.tiles % 16, 0);
-        EXPECT_LT(l.tiles - (l.o + l.warpgroups * l.o_bytes + 8 * barriers), 16);
-        EXPECT_EQ(l.bytes, l.tiles + kTileSlotBytes * kTileSlots);
+        const PrefillSm90Config c{block_m, 80, 1, 2, kv_ring, 1, o_staging, 72, 200};
+        expect_regions(regions_of(c), prefill_sm90_layout(c).bytes);
       }
 }
 
@@ -77,6 +68,9 @@ TEST(PrefillSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
     ASSERT_GE(all.size(), 40u) << to_text(p);
     for (size_t i = 0; i < all.size(); i += 17) {
       const Resources r = prefill_sm90().resources(spec, hopper(), all[i]);
+      const PrefillSm90Config c = sm90_layout_config(spec, all[i]);
+      expect_regions(regions_of(c), prefill_sm90_layout(c).bytes);
+      EXPECT_LE(prefill_sm90_layout(c).bytes, r.shared_bytes) << text_of(p, all[i]);
       EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
       EXPECT_LE(r.min_blocks_per_sm * (r.shared_bytes + 1024), hopper().shared_bytes_per_sm)
           << text_of(p, all[i]);
@@ -228,10 +222,10 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.main().grid_x, 4u * 256u);
   EXPECT_EQ(plan.main().num_tiles, 4 * 256);
   EXPECT_EQ(plan.zeroed_bytes, 256 * 2 * 4);
-  EXPECT_EQ(plan.workspace_bytes, plan.zeroed_bytes + 4ll * 256 * 2 * (64 + 4) * 128 * 4);
-  ASSERT_EQ(plan.workspace.size(), 2u);  // where the kernel looks for them, from one formula
-  EXPECT_EQ(plan.workspace[0].offset, 0);
-  EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));
+  ASSERT_EQ(plan.workspace.size(), 2u);
+  EXPECT_EQ(plan.workspace[1].count(), 4ll * 256 * 2 * (64 + 4) * 128);
+  EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));  // the kernel's formula
+  expect_workspace(plan);
 }
 
 // The step that makes lists splits a block's number (map_place, cuda/attention/block_lists.cuh). A

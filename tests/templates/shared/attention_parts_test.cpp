@@ -268,24 +268,5 @@ TEST(TileCopyPart, PassesStayQuartered) {
   check_passes<64>();
 }
 
-TEST(SharedMemory, PartsDoNotOverlap) {
-  for (int q_place = 0; q_place < 3; ++q_place)
-    for (int share_kv = 0; share_kv < 2; ++share_kv)
-      for (int head_dim_v : {16, 72, 128, 256}) {
-        const PrefillSm80Layout layout{128, 48, 4, 3, share_kv, q_place, 128, head_dim_v};
-        const int ring_end = prefill_sm80_ring_offset(layout) + prefill_sm80_ring_bytes(layout);
-        EXPECT_EQ(prefill_sm80_ring_offset(layout) % 128, 0);
-        EXPECT_EQ(prefill_sm80_ring_offset(layout),
-                  q_place == kQRegistersThroughRing ? 0 : prefill_sm80_q_bytes(layout));
-        EXPECT_GE(prefill_sm80_state_offset(layout),
-                  std::max(ring_end, prefill_sm80_q_bytes(layout)));
-        EXPECT_EQ(prefill_sm80_shared_bytes(layout), prefill_sm80_state_offset(layout) + 16 * 5);
-        const int slot = share_kv
-                             ? std::max(prefill_sm80_k_bytes(layout), prefill_sm80_v_bytes(layout))
-                             : prefill_sm80_k_bytes(layout) + prefill_sm80_v_bytes(layout);
-        EXPECT_EQ(prefill_sm80_ring_bytes(layout), 3 * slot);
-      }
-}
-
 }  // namespace
 }  // namespace attune

@@ -12,17 +12,13 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/language/user_program.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_problem(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text([&] { parse_problem(text); });
 }
 
 TEST(Problem, TextRoundTrips) {

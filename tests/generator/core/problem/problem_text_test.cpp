@@ -13,6 +13,7 @@
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -198,12 +199,7 @@ TEST(ProblemText, AnUnknownOrRepeatedKeyIsNamed) {
 
 TEST(ProblemText, NamesNoFilesUnlessTheCallerReadsThem) {
   const auto message = [](const auto& parse) -> std::string {
-    try {
-      parse();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return testing::error_text([&] { parse(); });
   };
   const auto says = ::testing::HasSubstr(
       "score_mod is @/etc/hostname; must be a digest: only the program attune reads files");

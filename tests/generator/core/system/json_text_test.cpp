@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/core/system/json_value.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -18,13 +19,7 @@ using ::testing::HasSubstr;
 
 template <class Read>
 std::string refusal_of(const Read& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_text([&] { read(); }, ErrorCode::kInvalidArgument);
 }
 
 // Returns the message of a refusal, after checking that both readers give the same one.

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "tests/runtime/temporary_folder.hpp"
+#include "tests/support/error_text.hpp"
 
 namespace attune {
 namespace {
@@ -143,12 +144,7 @@ TEST_F(PrivatePathTest, OnlyRegularFilesServe) {
 
 TEST_F(PrivatePathTest, AdviceNeverChangesASystemFolder) {
   const auto advice = [](const fs::path& path) -> std::string {
-    try {
-      private_place(path, kThing);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::error_text([&] { private_place(path, kThing); });
   };
   EXPECT_THAT(advice("/tmp/attune-thing-that-is-not-there"),
               AllOf(HasSubstr("mkdir -m 700"), Not(HasSubstr("chmod"))));
