@@ -14,7 +14,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 // The error of a score from the tensor cores' accumulators, which cut addends off: per column and
 // for a scale of 1, with operands around 1.
-constexpr double kSumError = 1e-6;
+constexpr double kSumError = 1.5e-6;
 
 // Returns the effective number of rows: the number of rows with equal errors that would scatter as
 // much as the rows of `got` do.
