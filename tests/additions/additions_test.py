@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Holds how many files an addition touches. Each *.patch in this folder is one addition as a contributor would write
-it. The test applies it to a copy of the sources, counts its files, and compiles those that it changes.
+it. The test applies it to a copy of the sources, counts its files, compiles those that it changes, and runs its Python.
 
-Usage: additions_test.py BUILD. BUILD is the build tree, for its compile commands.
+Usage: additions_test.py BUILD. BUILD is the build tree, for its compile commands and its library. Needs NumPy.
 """
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -18,6 +19,12 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PRODUCT = ("cache/", "generator/", "runtime/", "templates/", "tuner/")
+
+
+PYTHON = """
+import attune, numpy
+q = numpy.random.default_rng(1).random((1, 5, 2, 16), "float32")
+"""
 
 
 def touched(patch):
@@ -37,6 +44,7 @@ class Build:
 
     def __init__(self, folder):
         cache = (folder / "CMakeCache.txt").read_text()
+        self.folder = folder
         self.root = re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.*)$", cache, re.M)[1]
         self.commands = {}
         for entry in json.loads((folder / "compile_commands.json").read_text()):
@@ -62,8 +70,8 @@ class Build:
 class Additions(unittest.TestCase):
     build = None
 
-    def check(self, name, most):
-        """Checks that a patch touches at most so many product files, and that they compile."""
+    def check(self, name, most, python=None):
+        """Checks that a patch touches at most so many product files, that they compile, and that `python` runs."""
         files = touched(HERE / name)
         self.assertLessEqual(len([file for file in files if file.startswith(PRODUCT)]), most, files)
         with tempfile.TemporaryDirectory() as folder:
@@ -71,12 +79,35 @@ class Additions(unittest.TestCase):
             for file in {"runtime/c_api/c_problem.cpp", *files}:
                 if file.endswith(".cpp"):
                     self.build.compile(folder, file)
+            if python is not None:
+                environment = {
+                    **os.environ, "PYTHONPATH": f"{folder}/runtime/python", "ATTUNE_STORE": "",
+                    "ATTUNE_LIBRARY": f"{self.build.folder}/lib/libattune.so"}
+                done = subprocess.run([sys.executable, "-c", PYTHON + python], env=environment, capture_output=True,
+                                      text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_field_of_a_problem(self):
         self.check("field.patch", 4)
 
     def test_a_score_feature(self):
-        self.check("score_feature.patch", 9)
+        # The library of this build does not know the field, which shows that Python sends it.
+        self.check("score_feature.patch", 9, """
+for call in (attune.attention, attune.attention_kvcache):
+    try:
+        call(q, q, q, score_clip=3.0)
+    except attune.Error as error:
+        assert "score_clip" in str(error), error
+    else:
+        raise SystemExit(f"{call.__name__} did not send score_clip")
+""")
+
+    def test_a_keyword_of_python(self):
+        self.check("python_keyword.patch", 2, """
+found = attune.attention(q, q, q, base_2=True)
+assert abs(found - attune.attention(q, q, q, scale=0.25 * numpy.log(2))).max() == 0
+assert abs(found - attune.attention(q, q, q)).max() > 0
+""")
 
 
 if __name__ == "__main__":
