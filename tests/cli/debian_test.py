@@ -146,9 +146,9 @@ def use(root, build, cc):
         sys.exit("the C program does not need libattune.so.2")
     number = inside("/example").strip()
     in_python = inside("python3", "-c", "import attune; from attune.core import library as found; "
-                                        "print(attune.__version__, found.library._name, found.module is not None)")
+                                        "print(attune.__version__, found.LIBRARY_PATH.rpartition('/')[2])")
     print(f"C: {number}; Python: {in_python.strip()}")
-    if number not in version or in_python.split() != [number, "libattune.so.2", "True"]:
+    if number not in version or in_python.split() != [number, "libattune.so.2"]:
         sys.exit("program, library and Python module have different versions")
     return inside
 
