@@ -24,7 +24,7 @@ LAYERS = {  # Python's folder is inside of the runtime's, so it comes first
     "python": "runtime/python/", "generator": "generator/", "templates": "templates/", "tuner": "tuner/",
     "runtime": ("runtime/", "cache/")}
 # Files that tests of these beginnings open at run time, besides those that they name.
-OPENED = ("lib/libattune_clang.so", "lib/_attune.abi3.so")
+OPENED = ("bin/attune", "lib/libattune_clang.so", "lib/_attune.abi3.so")
 OPENING = ("capi_", "cli_", "python_")
 
 # tests: a pattern of the names of the tests that must fail. old, new: text of the file at `path`.
@@ -75,7 +75,9 @@ def planted(root, fault):
         file.write_text(text.replace(fault.old, fault.new))
         yield
     finally:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))  # of git too
         git(root, "checkout", "--", fault.path)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class Build:
