@@ -76,6 +76,15 @@ TEST(WinnerRule, CombinedIntervalWidensTheBand) {
             0U);
 }
 
+TEST(WinnerRule, OnlyTheSidesBetweenTheMediansWidenTheBand) {
+  TrialRecord fast = trial_of({.median_us = 100});
+  TrialRecord slow = trial_of({.median_us = 105, .is_default = true});
+  fast.timing.lo_us = 80, slow.timing.hi_us = 130;
+  EXPECT_EQ(winner_of({fast, slow}), 0U);
+  fast.timing.lo_us = 100, slow.timing.lo_us = 100.5, slow.timing.hi_us = 105;
+  EXPECT_EQ(winner_of({fast, slow}), 1U);
+}
+
 TEST(WinnerRule, TiesBreakByRegistersThenSharedMemoryThenTileThenText) {
   EXPECT_EQ(why({trial_of({.registers = 128}), trial_of({.median_us = 100.9, .registers = 96})}),
             "tie of 2, fewer registers (96 against 128)");

@@ -37,7 +37,7 @@ TEST(Occupancy, IsLimitedByTheScarcest) {
   EXPECT_EQ(occupancy("sm_89", 24, 128, 0), "12 1536 threads");
   EXPECT_EQ(occupancy("sm_75", 24, 128, 0), "8 1024 threads");
   EXPECT_EQ(occupancy("sm_75", 32, 128, 32 << 10), "2 256 shared memory") << "nothing is reserved";
-  EXPECT_EQ(occupancy("sm_80", 65, 128, 0), "7 896 registers")
+  EXPECT_EQ(occupancy("sm_80", 41, 128, 0), "10 1280 registers")
       << "registers come by eight a thread";
   EXPECT_EQ(occupancy("sm_80", -1, 128, 0), "none") << "registers are not known";
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <vector>
 
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
@@ -146,8 +147,9 @@ TEST_F(BundleFileTest, AHostileIndexIsRefused) {
   const std::string offset =
       "\"offset\": " +
       std::to_string(parse_bundle(*bundle_in_memory(bytes), "test").front().offset);
-  for (const std::string value :
-       {"18446744073709551615", "9223372036854775807", "0", "95", "-1", "1e30", "null", "\"64\""}) {
+  for (const std::string& value :
+       std::vector<std::string>{"18446744073709551615", "9223372036854775807", "0", "95", "-1",
+                                "1e30", "null", "\"64\"", std::to_string(bytes.size() - 1)}) {
     std::string changed = bytes;
     // The index keeps its length: spaces follow it.
     std::string index = "\"offset\": " + value;

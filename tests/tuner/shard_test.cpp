@@ -47,9 +47,9 @@ TEST(Shard, ShardIsReadFromSchedulerVariables) {
 }
 
 TEST(Shard, SlurmsArraysNeedNotCountFromZero) {
-  const Variables array{{"SLURM_ARRAY_TASK_ID", "9"},
+  const Variables array{{"SLURM_ARRAY_TASK_ID", "13"},
                         {"SLURM_ARRAY_TASK_COUNT", "4"},
-                        {"SLURM_ARRAY_TASK_MIN", "1"},
+                        {"SLURM_ARRAY_TASK_MIN", "5"},
                         {"SLURM_ARRAY_TASK_STEP", "4"}};
   EXPECT_EQ(shard("env", array), (Shard{2, 4}));
   Variables in_a_batch_script = array;  // a job of one process has these too

@@ -382,8 +382,8 @@ class FunctionsTest(unittest.TestCase):
     def test_latent_rows_appended(self):
         cache = Cache(22, [5, 3], 2)
         latent = torch.zeros(cache.pages.shape[0], 2, 192, dtype=DTYPE, device=DEVICE)
-        rows = drawn(cache.random, 3, 192)
-        of, at = ints([0, 1, 1]), ints([4, 2, 40])  # the last has no page
+        rows = drawn(cache.random, 4, 192)
+        of, at = ints([0, 1, 1, 0]), ints([4, 2, 40, 6])  # the last two have no page
         flashinfer.append_paged_mla_kv_cache(rows[:, :128], rows[:, 128:], of, at, latent[..., :128], latent[..., 128:],
                                              cache.indices, cache.indptr, cache.last)
         want = torch.zeros_like(latent)

@@ -129,6 +129,10 @@ class WordsTest(unittest.TestCase):
         np.testing.assert_array_equal(attune.attention(q, k, v, out=q),
                                       want)  # in the very place of q; k and v lie between
         np.testing.assert_array_equal(packed[:, :, :2], want)
+        wide = draw(2, 9, 12, 16)
+        given = wide[:, :, :4], wide[:, :, 4:6], wide[:, :, 10:]
+        want = attune.attention(*given)
+        np.testing.assert_array_equal(attune.attention(*given, out=wide[:, :, 6:10]), want)  # between k and v
         plan, o = attune.Context("cpu", store="").plan("dtype=fp32,head_dim=16,heads=2,batch=2,seqlen=9"), np.empty(
             (2, 9, 2, 16), np.float32)
         with self.assertRaisesRegex(ValueError, "lse and o overlap in memory"):

@@ -196,7 +196,7 @@ class Tune(WithStore):
     def test_wrong_words(self):
         for keywords, words in (({"effort": "hard"}, "effort is 'hard'; must be one of quick, normal, exhaustive"), ({
                 "budget_s": 0}, "budget_s is 0; must be seconds above 0"), ({"budget_s": True}, "budget_s is True"), ({
-                    "seqlen": -1}, "seqlen is -1; must be a whole number"), ({
+                    "seqlen": 0}, "seqlen is 0; must be a whole number"), ({
                         "batch": []}, "batch is \\[\\]; must be")):
             with self.assertRaisesRegex(ValueError, words):
                 attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", store=self.store, **keywords)
