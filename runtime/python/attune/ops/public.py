@@ -35,7 +35,8 @@ def public(traced, words=WORDS, written="out"):
         if written == "out" and "out" not in given:
             shown, given = [*shown, "*", "out=None"], [*given, "out=out"]
         tell = ("if out is not None: " if written == "out" else "") + f"tell_written({written})"
-        made = dict(__package__=__package__, call=call, defaults=defaults, explained=explained, words=words, tell_written=tell_written)
+        made = dict(__package__=__package__, call=call, defaults=defaults, explained=explained, words=words,
+                    tell_written=tell_written)
         exec(_ENTRY.format(name=checked.__name__, shown=", ".join(shown), given=", ".join(given), tell=tell), made)
         entry = in_graphs(traced)(functools.wraps(checked)(made[checked.__name__]))
         entry._torchdynamo_disable = True  # tracing of callers stops here
