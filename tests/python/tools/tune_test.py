@@ -109,7 +109,7 @@ class Why(WithStore):
         q, k, v = operands()
         with self.assertRaisesRegex(ValueError, "mask is 'diagonal'"):
             attune.why(q, k, v, "diagonal", context=self.context)
-        with self.assertRaisesRegex(TypeError, "mask twice"):
+        with self.assertRaisesRegex(TypeError, "multiple values for argument .mask."):
             attune.why(q, k, v, "none", mask="none")
         with self.assertRaisesRegex(TypeError, "must be q, k, v, mask, window, scale, out, return_lse"):
             attune.why(q, k, v, None, None, None, None, False, False)
