@@ -46,7 +46,7 @@ const attune_problem& default_problem() {
 
 // Refuses sizes that no version has. Programs built for ABI 1 had problems of 80 to 256 bytes.
 void check_problem_size(size_t size, const char* init) {
-  if (size >= 80 && size < kProblemSize)
+  if (size >= 80 && size <= 256)
     refuse(
         fmt::format("problem->size is {}, as in programs built against attune 0.2; must be {}. "
                     "Compile the program with the headers of attune {}",

@@ -45,9 +45,10 @@ static PyObject* connect(PyObject* module, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-static int add_type(PyObject* module, const char* name, PyObject* type) {
-  if (type == NULL) return -1;
-  return PyModule_AddObjectRef(module, name, type); /* make_* keeps the other reference */
+/* A process has one type of each name, also if the module starts again: static data refer to it. */
+static int add_type(PyObject* module, const char* name, PyObject* (*make)(void), PyObject** type) {
+  if (*type == NULL) *type = make();
+  return *type == NULL ? -1 : PyModule_AddObjectRef(module, name, *type);
 }
 
 static int start(PyObject* module) {
@@ -58,12 +59,13 @@ static int start(PyObject* module) {
         "a process");
     return -1;
   }
-  if (add_type(module, "Arena", make_arena_type()) != 0 ||
-      add_type(module, "Table", make_table_type()) != 0 ||
-      add_type(module, "Signature", make_signature_type()) != 0 ||
-      add_type(module, "PlanBase", make_plan_type()) != 0 ||
-      add_type(module, "Launcher", make_launcher_type()) != 0 || add_operand_structs(module) != 0 ||
-      add_struct(module, &problem_struct) != 0)
+  static PyObject *arena, *table, *signature, *plan, *launcher;
+  if (add_type(module, "Arena", make_arena_type, &arena) != 0 ||
+      add_type(module, "Table", make_table_type, &table) != 0 ||
+      add_type(module, "Signature", make_signature_type, &signature) != 0 ||
+      add_type(module, "PlanBase", make_plan_type, &plan) != 0 ||
+      add_type(module, "Launcher", make_launcher_type, &launcher) != 0 ||
+      add_operand_structs(module) != 0 || add_struct(module, &problem_struct) != 0)
     return -1;
   return PyModule_AddIntConstant(module, "REVISION", kRevision);
 }

@@ -216,8 +216,14 @@ static PyObject* make_type(const StructType* of, PyObject* offsets) {
 }
 
 int add_struct(PyObject* module, StructType* of) {
+  if (of->type != NULL) /* the module started before in this process */
+    return PyModule_AddObjectRef(module, of->name, (PyObject*)of->type);
+  if (num_types == kMaxTypes) {
+    PyErr_SetString(PyExc_SystemError, "structs.c has no room for another type");
+    return -1;
+  }
   PyObject *offsets = PyDict_New(), *bytes = PyLong_FromSize_t(of->bytes);
-  PyObject* type = offsets && bytes && num_types < kMaxTypes ? make_type(of, offsets) : NULL;
+  PyObject* type = offsets && bytes ? make_type(of, offsets) : NULL;
   of->type = (PyTypeObject*)type; /* keeps the reference */
   if (type != NULL) types[num_types++] = of;
   int failed = type == NULL || PyObject_SetAttrString(type, "offsets", offsets) != 0 ||

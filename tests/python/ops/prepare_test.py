@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """prepare(function, ...): plans of every op, of NumPy's arrays and of PyTorch's CPU tensors where PyTorch is; nothing
 is computed or written. Also its names of version 0.2, which warn."""
+import pickle
 import sys
 import unittest
 import warnings
@@ -99,7 +100,9 @@ class PrepareTest(unittest.TestCase):
 
     def test_refusals(self):
         q = draw(1, 5, 2, 16)
-        for function in (np.add, print, unittest.TestCase):
+        plan = attune.Context("cpu", store="").plan("dtype=fp32,head_dim=16,heads=2,seqlen=5")
+        for function in (np.add, print, unittest.TestCase, attune.version, attune.rotary_table, attune.Context, plan.run,
+                         attune.prepare, attune.why, "attention", None, 3):
             with self.assertRaisesRegex(TypeError, "^function is .*; must be a function of attune"):
                 attune.prepare(function, q)
         with self.assertRaisesRegex(ValueError, "^v has shape"):
@@ -124,6 +127,7 @@ class PrepareTest(unittest.TestCase):
                 self.assertEqual(repr(found), repr(attune.prepare(function, *arguments, **keywords)))
                 self.assertEqual([(one.category, one.filename) for one in told], [(DeprecationWarning, __file__)])
                 self.assertIn(f"attune.prepare(attune.{function.__name__}, ...)", str(told[0].message))
+                self.assertEqual(pickle.loads(pickle.dumps(alias)), alias)
         q = draw(1, 5, 2, 16)
         with self.assertWarns(DeprecationWarning):
             self.assertIsInstance(attune.prepare(q=q, k=q, v=q), attune.Plan)

@@ -335,6 +335,33 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
             self.assertRegex(self.said("import attune", ATTUNE_LIBRARY=str(own), PYTHONPATH=name),
                              r"ImportError: .*_attune.* has revision \d+, and this package needs 0")
 
+    def test_the_module_starts_again(self):
+        """After a failed import, and for a package that is imported anew; objects of before still work."""
+        program = """
+import os, sys
+own, os.environ["ATTUNE_LIBRARY"] = os.environ["ATTUNE_LIBRARY"], "/nowhere/libattune.so"
+try:
+    import attune
+except ImportError:
+    pass
+def forget():
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "attune"}
+forget()
+os.environ["ATTUNE_LIBRARY"] = own
+import attune, numpy
+first, kept = attune, forget()
+import attune
+assert attune is not first
+q = numpy.random.default_rng(1).random((1, 3, 2, 16), "float32")
+expected = attune.attention(q, q, q)
+forget()
+sys.modules.update(kept)
+for rows in (3, 2):
+    assert abs(first.attention(q[:, :rows], q, q) - expected[:, :rows]).max() < 1e-6
+"""
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=100,
+                       env={**os.environ, "ATTUNE_LIBRARY": attune.core.library.LIBRARY_PATH})
+
     def test_other_interpreters_are_refused(self):
         program = """
 import sys

@@ -58,6 +58,10 @@ def module_name(suffixes, abiflags, implementation):
         "C module _attune.abi3.so runs there alone")
 
 
+class MissingModule(ImportError):
+    """There is no C module beside a library. Another library may have one."""
+
+
 def _load_module(library):
     """Returns the C module from the package, as in a wheel, or from the library's folder, as in build trees and
     installations."""
@@ -65,7 +69,7 @@ def _load_module(library):
     paths = [PACKAGE.resolve() / file, pathlib.Path(library).absolute().parent / file]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise ImportError(
+        raise MissingModule(
             f"{file} is missing; must be in {paths[0].parent} or next to {library}. Install attune's wheel, or build "
             f"attune with the headers of Python {sys.version_info[0]}.{sys.version_info[1]} (Debian: python3-dev)")
     name = "attune._attune"
@@ -81,7 +85,7 @@ def _load_module(library):
 
 def _load():
     """Returns the C module, connected to the first library that can be loaded, and the library's path."""
-    tried = []
+    tried, missing = [], None
     for path in _library_paths():
         try:
             if not os.path.isfile(path):  # the loader would wait for a FIFO's other end
@@ -89,8 +93,12 @@ def _load():
             found = _load_module(path)
             found.connect(path, Error)
             return found, os.path.abspath(path)
+        except MissingModule as error:
+            missing = missing or str(error)
         except OSError as error:
             tried.append(str(error))
+    if missing:
+        raise ImportError(missing)
     raise ImportError("libattune.so was not found; set ATTUNE_LIBRARY to its path. Tried: " + "; ".join(tried))
 
 

@@ -16,6 +16,10 @@ from .padding import levels_to_caller
 from .quantise import quantise
 
 
+_ROOMS = ("attune.ops.", "attune.sdpa", "attune.flash", "attune.flex")
+_OTHERS = ("attune.ops.context", "attune.ops.prepare", "attune.ops.rotary")
+
+
 @untraced
 def prepare(function=None, *arguments, **keywords):
     """Prepares function(*arguments, **keywords), for instance before a CUDA graph's capture: compiles and loads the
@@ -27,11 +31,13 @@ def prepare(function=None, *arguments, **keywords):
     Computes nothing, and writes into no tensor. Returns the Plan, or a list of the plans if the call does not run
     exactly one. Graphs that are replayed at the same time need Plan.run() with a workspace per graph.
     Raises as the function does, and TypeError if `function` is not a function of attune."""
-    if not callable(function):  # version 0.2: prepare(q, k, v, ...)
+    if hasattr(function, "shape") or function is None and "q" in keywords:  # version 0.2: prepare(q, k, v, ...)
         _tell("prepare(q, k, v, ...)", attention)
         return prepare(attention, *(() if function is None else (function,)), *arguments, **keywords)
-    if (getattr(function, "__module__", None) or "").partition(".")[0] != "attune":
-        raise TypeError(f"function is {function!r}; must be a function of attune, such as attune.attention")
+    module = getattr(function, "__module__", None) or ""
+    if isinstance(function, type) or not callable(function) or module in _OTHERS or not module.startswith(_ROOMS):
+        raise TypeError(f"function is {function!r}; must be a function of attune that runs kernels, such as "
+                        "attune.attention")
     torch = sys.modules.get("torch")
     with getattr(torch, "no_grad", contextlib.nullcontext)(), noted_plans() as plans:
         function(*arguments, **keywords)
@@ -51,6 +57,7 @@ def _alias(name, function):
         return [plans] if function is cascade and not isinstance(plans, list) else plans
 
     alias.__name__ = alias.__qualname__ = name
+    alias.__module__ = __name__  # where pickle finds it
     alias.__doc__ = f"Deprecated: attune.prepare(attune.{function.__name__}, ...)."
     return alias
 
