@@ -101,8 +101,9 @@ class PrepareTest(unittest.TestCase):
     def test_refusals(self):
         q = draw(1, 5, 2, 16)
         plan = attune.Context("cpu", store="").plan("dtype=fp32,head_dim=16,heads=2,seqlen=5")
-        for function in (np.add, print, unittest.TestCase, attune.version, attune.rotary_table, attune.Context, plan.run,
-                         attune.prepare, attune.why, "attention", None, 3):
+        refused = (np.add, print, unittest.TestCase, attune.version, attune.rotary_table, attune.Context, plan.run,
+                   attune.prepare, attune.why, "attention", None, 3)
+        for function in refused:
             with self.assertRaisesRegex(TypeError, "^function is .*; must be a function of attune"):
                 attune.prepare(function, q)
         with self.assertRaisesRegex(ValueError, "^v has shape"):
