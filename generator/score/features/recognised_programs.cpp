@@ -310,6 +310,7 @@ void take_score(Problem* p) {
     p->scores.score_mod = {};
     return;
   }
+  // The built-in softcap comes first, so no other step may stand in between.
   const auto cap = softcap_of(mod->program);
   if (!cap || p->scores.softcap != 0 ||
       stands_between(*p, "softcap", "score_mod", [](const ScoreFeature&) { return true; }))

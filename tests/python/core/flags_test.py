@@ -14,6 +14,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
+import skips
 import attune.torch
 from attune import block_map, diffusers, flash, flashinfer, flex, sdpa
 from attune.flash import cute
@@ -235,9 +236,4 @@ class FlagsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    skips.run()

@@ -3,13 +3,13 @@
 """prepare(function, ...): plans of every op, of NumPy's arrays and of PyTorch's CPU tensors where PyTorch is; nothing
 is computed or written. Also its names of version 0.2, which warn."""
 import pickle
-import sys
 import unittest
 import warnings
 
 import numpy as np
 
 import attune
+import skips
 
 try:
     import torch
@@ -135,9 +135,4 @@ class PrepareTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    skips.run()

@@ -7,7 +7,6 @@ target, or if PyTorch has no DLPack exchange functions (before 2.10), since call
     quick_torch_test.py --outcomes      prints outcomes as JSON, for the comparison"""
 import contextlib
 import gc
-import os
 import subprocess
 import sys
 import unittest

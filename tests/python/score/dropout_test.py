@@ -14,6 +14,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
+import skips
 
 SHAPE = (2, 4, 19, 45)
 P = 0.25
@@ -131,9 +132,4 @@ class CallTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    skips.run()

@@ -11,13 +11,9 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
 import attune
+import skips
+from skips import torch
 
 PACKAGE = pathlib.Path(attune.__file__).parent
 EDITS = {
@@ -73,9 +69,4 @@ if __name__ == "__main__":
         for x, y in zip(one, other):
             assert torch.equal(x, y)
         sys.exit(0)
-    try:
-        attune.Context("cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    skips.run()
