@@ -66,9 +66,10 @@ class KernelTemplate {
   // True if the template computes straight from the definition. Such a template is the oracle of
   // tests and of the tuner, and the last choice for a call. It is never tuned.
   virtual bool is_reference() const { return false; }
-  // "cuda/prefill_sm80.cu", relative to templates/
+  // "cuda/prefill_sm80/prefill_sm80.cu", relative to templates/
   virtual std::string_view source_path() const = 0;
-  // The include that the rendered preamble replaces, e.g. "cuda/prefill_sm80_knobs.cuh".
+  // The include that the rendered preamble replaces, e.g.
+  // "cuda/prefill_sm80/prefill_sm80_knobs.cuh".
   virtual std::string_view knobs_path() const = 0;
 
   virtual const Served& serves() const = 0;

@@ -25,7 +25,7 @@ KERNEL_LINES = 120  # a function marked __global__
 
 FOLDER_FILES = 40
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 109400, "tests": 70000, "data": 3200}
+BUDGETS = {"product": 109500, "tests": 70000, "data": 3200}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 
@@ -33,10 +33,7 @@ RESULTS = "tests/bench/results/"
 ALLOWED = {}
 # folder -> (limit, reason)
 CROWDED = {
-    "templates/cuda/attention": (165, "kernels have no folder each yet"),
-    "templates/cuda": (50, "kernels have no folder each yet"),
-    "templates/cpu": (51, "kernels have no folder each yet"),
-    "templates/shared": (50, "layouts of kernels that have no folder each yet"),
+    "templates/cuda/backward_sm90": (47, "four families in one folder"),
     "templates/cuda/ptx": (41, "one file per instruction"),
 }
 

@@ -148,9 +148,9 @@ class Repo(unittest.TestCase):
 
     def test_assembly_has_one_home(self):
         line = 'asm volatile("bar.sync 0;");\n'
-        self.assertTrue(self.found("templates/cuda/attention/mask.cuh", self.GOOD + line))
+        self.assertTrue(self.found("templates/cuda/parts/mask.cuh", self.GOOD + line))
         self.assertEqual(self.found("templates/cuda/ptx/barrier.cuh", self.GOOD + line), [])
-        self.assertEqual(self.found("templates/cuda/attention/mask.cuh", self.GOOD + "// " + line), [])
+        self.assertEqual(self.found("templates/cuda/parts/mask.cuh", self.GOOD + "// " + line), [])
 
     def test_foreign_headers(self):
         self.assertTrue(self.found("cache/store.hpp", self.GOOD + "#include <sqlite3.h>\n"))

@@ -4,7 +4,7 @@
 // Every #include "..." is replaced by the file's text, once. Paths are relative to templates/; host
 // code spells them templates/... An include that only some kernels need has a condition, and other
 // kernels leave it out:
-//   #include "cuda/attention/kv_split.cuh"  // where kKvSplits > 1
+//   #include "cuda/sm90/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name. A
 // constant alone is true if the kernel has it. An editor or nvcc reads such a line as a plain
 // include. Any other line may end in a condition too, so that a kernel's text has no unused parts.

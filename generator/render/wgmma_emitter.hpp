@@ -33,7 +33,7 @@ int wgmma_columns_of_v(int head_dim_v);
 //     // o += P V with P in registers; o = P V if adds is 0
 //
 // q, k and v are descriptors: Q and K K-major, V MN-major, panels of 64 columns, 128-byte swizzled
-// (templates/shared/prefill_sm90_layout.h).
+// (templates/shared/layouts/prefill_sm90_layout.h).
 std::string emit_wgmma_products(const WgmmaTile& tile);
 
 // A tile of 8-bit operands, which wgmma takes only K-major. Q and P are e4m3, V is transposed.

@@ -10,7 +10,7 @@
 
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/system/error.hpp"
-#include "templates/shared/decode_requests.h"
+#include "templates/shared/layouts/decode_requests.h"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The block map of a kernel with a mask program lists, for each tile of query rows, the blocks of
 // keys that the tile sees at least in part. A launch before the kernel writes the map into the
-// workspace (cuda/attention/block_map.cuh). Host code computes its size, and the kernel walks it.
+// workspace (cuda/parts/block_map.cuh). Host code computes its size, and the kernel walks it.
 //
 // | word of a list | what                                                                         |
 // |----------------|------------------------------------------------------------------------------|
@@ -13,7 +13,7 @@
 //
 // A map that the caller passes (op block_map) is different: it says, for granules of rows and keys,
 // what the mask program shows, independent of a plan's tiles. Kernels that get such a map build
-// their lists from it (cuda/attention/granule_lists.cuh) and evaluate no ranges.
+// their lists from it (cuda/parts/granule_lists.cuh) and evaluate no ranges.
 //
 // | byte of a granule | the program shows                                             |
 // |-------------------|---------------------------------------------------------------|

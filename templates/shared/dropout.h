@@ -73,7 +73,7 @@ ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned he
 }
 
 // Rotates left by `left` bits. Here and below, Word is unsigned, or a vector of unsigned
-// (cpu/simd.hpp).
+// (cpu/parts/simd.hpp).
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word rotated(Word x, int left) {
 #ifdef __CUDA_ARCH__

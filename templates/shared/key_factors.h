@@ -6,7 +6,7 @@
 
 #include "shared/host_device.h"
 #include "shared/kernel_arguments.h"
-#include "shared/quantise_layout.h"
+#include "shared/layouts/quantise_layout.h"
 
 namespace attune {
 

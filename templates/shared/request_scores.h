@@ -3,7 +3,7 @@
 // request, not the largest that the call allows.
 #pragma once
 
-#include "shared/decode_requests.h"
+#include "shared/layouts/decode_requests.h"
 #include "shared/score_args.h"
 
 namespace attune {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory for addends of scores that depend only on the head and on the distance of key and
-// row (cuda/attention/score_diagonals.cuh). The kernel and its launch both compute its size here.
+// row (cuda/sm90/score_diagonals.cuh). The kernel and its launch both compute its size here.
 // It lies after all other shared memory, from diagonals_offset on:
 //
 // | region   | bytes                  | what                                                      |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory for the rows of a captured tensor that a step of an sm_90 kernel with a score stage
-// reads (cuda/attention/score_tile.cuh). The kernel and its launch both compute its size here. Rows
+// reads (cuda/sm90/score_tile.cuh). The kernel and its launch both compute its size here. Rows
 // are 16 bytes longer than their block_n elements of 16 bits, so that eight rows fall into eight
 // different groups of banks.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partition of decode work, with random lengths and numbers of workers. Every tile of every
 // item must come once, in parts that agree on their number and have separate slots.
-#include "templates/shared/decode_partition.h"
+#include "templates/shared/layouts/decode_partition.h"
 
 #include <gtest/gtest.h>
 

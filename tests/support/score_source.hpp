@@ -145,10 +145,10 @@ inline std::string score_job_source(bool is_cuda, std::span<const Program> progr
                                     JobForm form = JobForm::kWhole) {
   std::string text = "namespace attune { constexpr int kArch = 90; }\n", calls;
   std::set<std::string> done;
-  inline_file(is_cuda ? "cuda/attention/score_functions.cuh" : "cpu/score_functions.hpp", &done,
+  inline_file(is_cuda ? "cuda/parts/score_functions.cuh" : "cpu/parts/score_functions.hpp", &done,
               &text);
   if (form == JobForm::kSteps) {
-    inline_file(is_cuda ? "cuda/attention/score_loads.cuh" : "shared/score_steps.h", &done, &text);
+    inline_file(is_cuda ? "cuda/sm90/score_loads.cuh" : "shared/score_steps.h", &done, &text);
     if (!is_cuda) text += kCpuPairs;
     text += kStagedWord;
   }

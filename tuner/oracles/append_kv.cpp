@@ -15,7 +15,7 @@
 #include "generator/core/ops/append_kv.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/problem/narrow_float.hpp"
-#include "templates/shared/quantise_layout.h"
+#include "templates/shared/layouts/quantise_layout.h"
 #include "tuner/measure/device_memory.hpp"
 
 namespace attune {

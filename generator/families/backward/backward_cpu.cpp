@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Family backward_cpu: gradients of attention on any CPU (templates/cpu/backward_cpu.cpp).
+// Family backward_cpu: gradients of attention on any CPU (templates/cpu/backward/backward_cpu.cpp).
 // Templates/cpu/backward_cpu.cpp explains the knobs.
 #include "generator/families/families.hpp"
 
@@ -84,8 +84,8 @@ Constraint whole_panels(const Arch& arch) {
 class BackwardCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "backward_cpu"; }
-  std::string_view source_path() const override { return "cpu/backward_cpu.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/backward_cpu_knobs.hpp"; }
+  std::string_view source_path() const override { return "cpu/backward/backward_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/backward/backward_cpu_knobs.hpp"; }
 
   bool scores_in_panels() const override { return true; }
   const Served& serves() const override { return serves_sums_of_gradients(); }

@@ -15,8 +15,8 @@ namespace {
 class BackwardReferenceCpu final : public FixedTemplate {
  public:
   BackwardReferenceCpu()
-      : FixedTemplate("backward_reference_cpu", "cpu/backward_reference.cpp",
-                      "cpu/backward_reference_knobs.hpp", 1) {}
+      : FixedTemplate("backward_reference_cpu", "cpu/small/backward_reference.cpp",
+                      "cpu/small/backward_reference_knobs.hpp", 1) {}
 
   bool is_reference() const override { return true; }
 

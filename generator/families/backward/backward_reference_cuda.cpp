@@ -17,8 +17,8 @@ constexpr int64_t kBlocksPerSm = 16;
 class BackwardReferenceCuda final : public FixedTemplate {
  public:
   BackwardReferenceCuda()
-      : FixedTemplate("backward_reference_cuda", "cuda/backward_reference.cu",
-                      "cuda/backward_reference_knobs.cuh", 32 * kWarps) {}
+      : FixedTemplate("backward_reference_cuda", "cuda/small/backward_reference.cu",
+                      "cuda/small/backward_reference_knobs.cuh", 32 * kWarps) {}
 
   bool is_reference() const override { return true; }
   const Served& serves() const override { return serves_every_gradient(); }

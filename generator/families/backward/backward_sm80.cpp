@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_sm80: gradients of attention with mma.sync for sm_80 and later, and for fp16 on sm_75.
-// One kernel makes dQ, another dK and dV. Source: templates/cuda/backward_sm80.cu. The problems
-// that backward_sm80 serves, its knobs and their rules, and its launch.
+// One kernel makes dQ, another dK and dV. Source: templates/cuda/backward_sm80/backward_sm80.cu.
+// The problems that backward_sm80 serves, its knobs and their rules, and its launch.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/backward_prepare_layout.h"
+#include "templates/shared/layouts/backward_prepare_layout.h"
 
 namespace attune {
 namespace {
@@ -182,8 +182,10 @@ void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& a
 class BackwardSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "backward_sm80"; }
-  std::string_view source_path() const override { return "cuda/backward_sm80.cu"; }
-  std::string_view knobs_path() const override { return "cuda/backward_sm80_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/backward_sm80/backward_sm80.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/backward_sm80/backward_sm80_knobs.cuh";
+  }
   const Served& serves() const override { return serves_sums_of_gradients(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {

@@ -7,7 +7,7 @@
 
 #include "generator/families/backward/backward_sm90_cost.hpp"
 #include "generator/kernel_template.hpp"
-#include "templates/shared/backward_sm80_layout.h"
+#include "templates/shared/layouts/backward_sm80_layout.h"
 
 namespace attune {
 

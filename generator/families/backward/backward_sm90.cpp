@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_sm90: gradients of attention for sm_90a (Hopper). One kernel makes dQ, another dK and
-// dV. Source: templates/cuda/backward_sm90.cu. The problems that backward_sm90 serves, its
-// defaults, and its launch.
+// dV. Source: templates/cuda/backward_sm90/backward_sm90.cu. The problems that backward_sm90
+// serves, its defaults, and its launch.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 #include "generator/families/backward/made_gradients.hpp"
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
-#include "templates/shared/backward_band_layout.h"
-#include "templates/shared/backward_prepare_layout.h"
-#include "templates/shared/backward_stored_layout.h"
+#include "templates/shared/layouts/backward_band_layout.h"
+#include "templates/shared/layouts/backward_prepare_layout.h"
+#include "templates/shared/layouts/backward_stored_layout.h"
 
 namespace attune {
 namespace {
@@ -41,8 +41,10 @@ bool has_narrow_window(const KernelSpec& spec) {
 class BackwardSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "backward_sm90"; }
-  std::string_view source_path() const override { return "cuda/backward_sm90.cu"; }
-  std::string_view knobs_path() const override { return "cuda/backward_sm90_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/backward_sm90/backward_sm90.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/backward_sm90/backward_sm90_knobs.cuh";
+  }
 
   const Served& serves() const override {
     static const Served served{
@@ -236,7 +238,7 @@ class BackwardSm90 final : public KernelTemplate {
   // True if blocks are persistent. Without a mask, the kernel of rows gains by that. Tiles under a
   // mask differ in length, so the device should hand them to blocks as others end. Kernels of keys
   // lose by persistence. Tiles of a narrow window have two or three steps each, so the start of a
-  // block counts. Timings: templates/cuda/backward_sm90.md.
+  // block counts. Timings: templates/cuda/backward_sm90/README.md.
   static bool stays(const BackwardKernel& kernel, const KernelSpec& spec, const Config& config) {
     if (kernel.makes == BackwardMakes::kAll) return config.at("draw_tiles") != 0;
     if (kernel.stored_bytes == 0 && has_narrow_window(spec)) return true;

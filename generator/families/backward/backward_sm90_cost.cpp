@@ -11,8 +11,8 @@
 #include <cstdlib>
 
 #include "generator/core/problem/visibility.hpp"
-#include "templates/shared/backward_band_layout.h"
-#include "templates/shared/backward_stored_layout.h"
+#include "templates/shared/layouts/backward_band_layout.h"
+#include "templates/shared/layouts/backward_stored_layout.h"
 #include "templates/shared/visible_rows.h"
 
 namespace attune {

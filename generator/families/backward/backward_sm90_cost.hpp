@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of backward_sm90 as functions of spec and config, and their estimated run time, which
-// ranks configs before any is compiled. The roofline is in templates/cuda/backward_sm90.md.
+// ranks configs before any is compiled. The roofline is in templates/cuda/backward_sm90/README.md.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "generator/kernel_template.hpp"
-#include "templates/shared/backward_apart_layout.h"
-#include "templates/shared/backward_free_layout.h"
-#include "templates/shared/backward_sm90_layout.h"
+#include "templates/shared/layouts/backward_apart_layout.h"
+#include "templates/shared/layouts/backward_free_layout.h"
+#include "templates/shared/layouts/backward_sm90_layout.h"
 
 namespace attune {
 

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "generator/families/backward/made_gradients.hpp"
-#include "templates/shared/backward_band_layout.h"
-#include "templates/shared/backward_stored_layout.h"
+#include "templates/shared/layouts/backward_band_layout.h"
+#include "templates/shared/layouts/backward_stored_layout.h"
 
 namespace attune {
 namespace {

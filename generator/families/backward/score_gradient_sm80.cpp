@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family score_gradient_sm80: gradients of biases, slopes and sinks with mma.sync, bf16 and fp16,
-// sm_80 and later; fp16 on sm_75. Kernels: templates/cuda/score_gradient_sm80.cu. The problems that
-// score_gradient_sm80 serves, its knobs and their rules, and its launch.
+// sm_80 and later; fp16 on sm_75. Kernels:
+// templates/cuda/score_gradient_sm80/score_gradient_sm80.cu. The problems that score_gradient_sm80
+// serves, its knobs and their rules, and its launch.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/backward_prepare_layout.h"
-#include "templates/shared/backward_sm90_layout.h"
-#include "templates/shared/score_gradient_layout.h"
+#include "templates/shared/layouts/backward_prepare_layout.h"
+#include "templates/shared/layouts/backward_sm90_layout.h"
+#include "templates/shared/layouts/score_gradient_layout.h"
 
 namespace attune {
 namespace {
@@ -114,8 +115,12 @@ std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, cons
 class ScoreGradientSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "score_gradient_sm80"; }
-  std::string_view source_path() const override { return "cuda/score_gradient_sm80.cu"; }
-  std::string_view knobs_path() const override { return "cuda/score_gradient_sm80_knobs.cuh"; }
+  std::string_view source_path() const override {
+    return "cuda/score_gradient_sm80/score_gradient_sm80.cu";
+  }
+  std::string_view knobs_path() const override {
+    return "cuda/score_gradient_sm80/score_gradient_sm80_knobs.cuh";
+  }
   const Served& serves() const override { return serves_score_gradients(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {

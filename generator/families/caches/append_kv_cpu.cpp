@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv_cpu: op append_kv on every CPU. Kernel: templates/cpu/append_kv.cpp.
+// append_kv_cpu: op append_kv on every CPU. Kernel: templates/cpu/small/append_kv.cpp.
 #include "generator/families/families.hpp"
 
 #include "generator/families/cpu_arguments.hpp"
@@ -12,7 +12,8 @@ namespace {
 class AppendKvCpu final : public FixedTemplate {
  public:
   AppendKvCpu()
-      : FixedTemplate("append_kv_cpu", "cpu/append_kv.cpp", "cpu/append_kv_knobs.hpp", 1) {}
+      : FixedTemplate("append_kv_cpu", "cpu/small/append_kv.cpp", "cpu/small/append_kv_knobs.hpp",
+                      1) {}
 
   const Served& serves() const override { return serves_appending(); }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,

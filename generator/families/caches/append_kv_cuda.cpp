@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv_cuda: op append_kv on every CUDA arch. Kernel: templates/cuda/append_kv.cu.
-// Templates/cuda/append_kv.cu explains the knobs.
+// append_kv_cuda: op append_kv on every CUDA arch. Kernel: templates/cuda/small/append_kv.cu.
+// Templates/cuda/small/append_kv.cu explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
 class AppendKvCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "append_kv_cuda"; }
-  std::string_view source_path() const override { return "cuda/append_kv.cu"; }
-  std::string_view knobs_path() const override { return "cuda/append_kv_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/small/append_kv.cu"; }
+  std::string_view knobs_path() const override { return "cuda/small/append_kv_knobs.cuh"; }
   const Served& serves() const override { return serves_appending(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {

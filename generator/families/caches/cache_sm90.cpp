@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The family cache_sm90: op attention_kvcache in 16 bits with wgmma, for rows of several tokens
-// (templates/cuda/cache_sm90.cu). Templates/cuda/cache_sm90.cu explains the knobs.
+// (templates/cuda/cache_sm90/cache_sm90.cu). Templates/cuda/cache_sm90/cache_sm90.cu explains the
+// knobs.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -16,12 +17,12 @@
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"
-#include "templates/shared/cache_layout.h"
+#include "templates/shared/layouts/cache_layout.h"
 
 namespace attune {
 namespace {
 
-enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/attention/cache_stream.cuh
+enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/cache_sm90/cache_stream.cuh
 
 constexpr int kWidestHead = 256, kLeastBoxRows = 8;
 
@@ -139,8 +140,8 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
 class CacheSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "cache_sm90"; }
-  std::string_view source_path() const override { return "cuda/cache_sm90.cu"; }
-  std::string_view knobs_path() const override { return "cuda/cache_sm90_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/cache_sm90/cache_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/cache_sm90/cache_sm90_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool steps_scores() const override { return true; }
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family decode_cpu: op attention_kvcache on CPUs (templates/cpu/decode_cpu.cpp).
+// The family decode_cpu: op attention_kvcache on CPUs (templates/cpu/decode/decode_cpu.cpp).
 #include "generator/families/families.hpp"
 
 #include <cmath>
 
 #include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
-#include "templates/shared/decode_blocks.h"
-#include "templates/shared/decode_chunks.h"
-#include "templates/shared/decode_layout.h"
+#include "templates/shared/layouts/decode_blocks.h"
+#include "templates/shared/layouts/decode_chunks.h"
+#include "templates/shared/layouts/decode_layout.h"
 
 namespace attune {
 namespace {
@@ -18,8 +18,8 @@ constexpr int64_t kWidestVector = 64;  // bytes
 class DecodeCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "decode_cpu"; }
-  std::string_view source_path() const override { return "cpu/decode_cpu.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/decode_cpu_knobs.hpp"; }
+  std::string_view source_path() const override { return "cpu/decode/decode_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/decode/decode_cpu_knobs.hpp"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The family decode_sm80: op attention_kvcache in 16 bits on GPUs from sm_80 on
-// (templates/cuda/decode_sm80.cu). Templates/cuda/decode_sm80.cu explains the knobs.
+// (templates/cuda/decode_sm80/decode_sm80.cu). Templates/cuda/decode_sm80/decode_sm80.cu explains
+// the knobs.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -11,10 +12,10 @@
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/decode_chunks.h"
-#include "templates/shared/decode_layout.h"
-#include "templates/shared/decode_partition.h"
 #include "templates/shared/key_factors.h"
+#include "templates/shared/layouts/decode_chunks.h"
+#include "templates/shared/layouts/decode_layout.h"
+#include "templates/shared/layouts/decode_partition.h"
 
 namespace attune {
 namespace {
@@ -185,8 +186,8 @@ Constraint registers_suffice(const KernelSpec& spec) {
 class DecodeSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "decode_sm80"; }
-  std::string_view source_path() const override { return "cuda/decode_sm80.cu"; }
-  std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/decode_sm80/decode_sm80.cu"; }
+  std::string_view knobs_path() const override { return "cuda/decode_sm80/decode_sm80_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
   // The kernel reads keys again for each 16 rows. With batch_invariant another family takes all
@@ -345,7 +346,7 @@ class DecodeSm80 final : public KernelTemplate {
     return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
   }
 
-  // Partitions requests of one length as shared/decode_partition.h does.
+  // Partitions requests of one length as shared/layouts/decode_partition.h does.
   static Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
                       const DeviceFacts& device) {
     const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
@@ -370,7 +371,7 @@ class DecodeSm80 final : public KernelTemplate {
                 (1 - static_cast<double>(charge) / static_cast<double>(longest)),
             1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
   }
-  // Partitions as shared/decode_chunks.h does.
+  // Partitions as shared/layouts/decode_chunks.h does.
   static Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
                              const DeviceFacts& device) {
     const int tiles = static_cast<int>(tiles_of(config, shape));

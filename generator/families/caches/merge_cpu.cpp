@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge_cpu: op merge on CPUs. Kernel: templates/cpu/merge.cpp.
+// merge_cpu: op merge on CPUs. Kernel: templates/cpu/small/merge.cpp.
 #include "generator/families/families.hpp"
 
 #include "generator/families/fixed_template.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 class MergeCpu final : public FixedTemplate {
  public:
-  MergeCpu() : FixedTemplate("merge_cpu", "cpu/merge.cpp", "cpu/merge_knobs.hpp", 1) {}
+  MergeCpu() : FixedTemplate("merge_cpu", "cpu/small/merge.cpp", "cpu/small/merge_knobs.hpp", 1) {}
 
   const Served& serves() const override { return serves_merging(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

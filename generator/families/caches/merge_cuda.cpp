@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge_cuda: op merge on every CUDA arch. Kernel: templates/cuda/merge.cu. Templates/cuda/merge.cu
-// explains the knobs.
+// merge_cuda: op merge on every CUDA arch. Kernel: templates/cuda/small/merge.cu.
+// Templates/cuda/small/merge.cu explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ constexpr int64_t kMostSteps = 8;  // steps of eight columns of each state, in a
 class MergeCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "merge_cuda"; }
-  std::string_view source_path() const override { return "cuda/merge.cu"; }
-  std::string_view knobs_path() const override { return "cuda/merge_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/small/merge.cu"; }
+  std::string_view knobs_path() const override { return "cuda/small/merge_knobs.cuh"; }
   const Served& serves() const override { return serves_merging(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The family mla_sm90: op attention_kvcache in 16 bits with wgmma, for caches whose values are the
-// first columns of the keys (templates/cuda/mla_sm90.cu). Templates/cuda/mla_sm90.cu explains the
-// knobs.
+// first columns of the keys (templates/cuda/mla_sm90/mla_sm90.cu).
+// Templates/cuda/mla_sm90/mla_sm90.cu explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -13,13 +13,13 @@
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
-#include "templates/shared/cache_layout.h"
-#include "templates/shared/mla_sm90_layout.h"
+#include "templates/shared/layouts/cache_layout.h"
+#include "templates/shared/layouts/mla_sm90_layout.h"
 
 namespace attune {
 namespace {
 
-enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/attention/cache_stream.cuh
+enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/cache_sm90/cache_stream.cuh
 
 constexpr int kLeastHeadDimV = 384, kStepOfV = 128, kLeastBoxRows = 8;
 
@@ -32,7 +32,7 @@ const Served& serves_latent_caches() {
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
-// True if keys are the rows of products (cuda/attention/mla_keys_first.cuh).
+// True if keys are the rows of products (cuda/mla_sm90/mla_keys_first.cuh).
 bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
 
 int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
@@ -73,8 +73,8 @@ Tiles tiles_of(const Config& config, const KernelSpec& spec, const Shape& shape)
 class MlaSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "mla_sm90"; }
-  std::string_view source_path() const override { return "cuda/mla_sm90.cu"; }
-  std::string_view knobs_path() const override { return "cuda/mla_sm90_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/mla_sm90/mla_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/mla_sm90/mla_sm90_knobs.cuh"; }
   const Served& serves() const override { return serves_latent_caches(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefill_cpu.hpp; templates/cpu/prefill_cpu.cpp explains the knobs.
+// See prefill_cpu.hpp; templates/cpu/prefill/prefill_cpu.cpp explains the knobs.
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/families.hpp"
 
@@ -97,8 +97,8 @@ double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
 class PrefillCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_cpu"; }
-  std::string_view source_path() const override { return "cpu/prefill_cpu.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
+  std::string_view source_path() const override { return "cpu/prefill/prefill_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/prefill/prefill_cpu_knobs.hpp"; }
 
   bool scores_in_panels() const override { return true; }
   const Served& serves() const override { return serves_everything(); }

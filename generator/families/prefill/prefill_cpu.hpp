@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention kernel for CPUs, templates/cpu/prefill_cpu.cpp: its search space and its launch.
+// The attention kernel for CPUs, templates/cpu/prefill/prefill_cpu.cpp: its search space and its
+// launch.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The common host part of the mma.sync families prefill_sm75, prefill_sm80 and prefill_sm89: the
 // rules for legal configs, the launch, and the cost model. The kernels are
-// templates/cuda/prefill_sm75.cu, prefill_sm80.cu and prefill_sm89.cu.
+// templates/cuda/prefill_sm75/prefill_sm75.cu, prefill_sm80.cu and prefill_sm89.cu.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "generator/kernel_template.hpp"
-#include "templates/shared/prefill_sm80_layout.h"
+#include "templates/shared/layouts/prefill_sm80_layout.h"
 
 namespace attune {
 

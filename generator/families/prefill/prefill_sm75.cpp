@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm75: the Turing form of prefill_sm80 (m16n8k8, plain loads); sm_75, fp16. Kernel:
-// templates/cuda/prefill_sm75.cu. The search space and defaults of prefill_sm75. Rules and launch
-// are in prefill_mma.hpp.
+// templates/cuda/prefill_sm75/prefill_sm75.cu. The search space and defaults of prefill_sm75. Rules
+// and launch are in prefill_mma.hpp.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -30,8 +30,10 @@ constexpr DefaultTile kDefaultTiles[] = {
 class PrefillSm75 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm75"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm75.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm75_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm75/prefill_sm75.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm75/prefill_sm75_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks(); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm80: mma.sync and cp.async, for fp16 and bf16 on every CUDA arch from sm_80 on. Kernel:
-// templates/cuda/prefill_sm80.cu. The search space and defaults of prefill_sm80. Rules and launch
-// are in prefill_mma.hpp.
+// templates/cuda/prefill_sm80/prefill_sm80.cu. The search space and defaults of prefill_sm80. Rules
+// and launch are in prefill_mma.hpp.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -47,8 +47,10 @@ bool makes_offsets_anew(const KernelSpec& spec, const Arch& arch, const DefaultT
 class PrefillSm80 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm80"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm80.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm80_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm80/prefill_sm80.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm80/prefill_sm80_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks_and_dropout(); }
 

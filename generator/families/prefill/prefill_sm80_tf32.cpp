@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm80_tf32: fp32 operands on tensor cores through tf32, if less than fp32 arithmetic is
 // asked for (accuracy fast or split). mma.sync and cp.async, every CUDA arch from sm_80 on. Kernel:
-// templates/cuda/prefill_sm80_tf32.cu. The search space and defaults of prefill_sm80_tf32. Rules
-// and launch are in prefill_mma.hpp.
+// templates/cuda/prefill_sm80_tf32/prefill_sm80_tf32.cu. The search space and defaults of
+// prefill_sm80_tf32. Rules and launch are in prefill_mma.hpp.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -65,8 +65,12 @@ Constraint pairs_rule(const KernelSpec& spec) {
 class PrefillSm80Tf32 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm80_tf32"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm80_tf32.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm80_tf32_knobs.cuh"; }
+  std::string_view source_path() const override {
+    return "cuda/prefill_sm80_tf32/prefill_sm80_tf32.cu";
+  }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm80_tf32/prefill_sm80_tf32_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks_and_accuracy(); }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm89: attention with mma.sync over e4m3 queries and e4m3 or e5m2 keys and values, from
-// sm_89 on. The kernel is templates/cuda/prefill_sm89.cu; rules and launch are in prefill_mma.hpp.
-// The search space and defaults of prefill_sm89. Rules and launch are in prefill_mma.hpp.
+// sm_89 on. The kernel is templates/cuda/prefill_sm89/prefill_sm89.cu; rules and launch are in
+// prefill_mma.hpp. The search space and defaults of prefill_sm89. Rules and launch are in
+// prefill_mma.hpp.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -69,8 +70,10 @@ std::optional<std::string> arithmetic_rule(const Config& config) {
 class PrefillSm89 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm89"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm89.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm89_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm89/prefill_sm89.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm89/prefill_sm89_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks_and_8_bits(); }
 

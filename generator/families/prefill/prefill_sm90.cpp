@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm90: TMA + wgmma attention forward for sm_90a (Hopper). Source:
-// templates/cuda/prefill_sm90.cu. The problems that prefill_sm90 serves, its knobs and their rules,
-// and its launch. The numbers behind the rules are in templates/cuda/prefill_sm90_log.md.
+// templates/cuda/prefill_sm90/prefill_sm90.cu. The problems that prefill_sm90 serves, its knobs and
+// their rules, and its launch. The numbers behind the rules are in
+// templates/cuda/prefill_sm90/LOG.md.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -68,7 +69,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
   return c;
 }
 
-// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md),
+// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90/LOG.md),
 // then two that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
@@ -161,7 +162,7 @@ void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Conf
 }
 
 // Adapts a config to its score stage. With four warpgroups, they take turns. For a result that is
-// one tanh, row maxima come from the sums. Timings: templates/cuda/prefill_sm90_log.md.
+// one tanh, row maxima come from the sums. Timings: templates/cuda/prefill_sm90/LOG.md.
 Config with_score_stage(const SearchSpace& legal, Config config, const score::Program& stage) {
   const auto set = [&](const char* knob, int64_t value) {
     Config changed = config;
@@ -190,8 +191,10 @@ void keep_single_blocks(std::vector<Config>* configs) {
 class PrefillSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm90/prefill_sm90.cu"; }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm90/prefill_sm90_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks_and_dropout(); }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates the run time of a prefill_sm90 launch, to rank configs before any is compiled. The
-// roofline is in templates/cuda/prefill_sm90.md; tests/generator/cost_rank_test.cpp compares its
-// order with measurements.
+// roofline is in templates/cuda/prefill_sm90/README.md; tests/generator/cost_rank_test.cpp compares
+// its order with measurements.
 #pragma once
 
 #include "generator/kernel_template.hpp"
-#include "templates/shared/prefill_sm90_layout.h"
+#include "templates/shared/layouts/prefill_sm90_layout.h"
 
 namespace attune {
 
-// Values of the knob scheduler, as in templates/cuda/attention/tile_stream.cuh.
+// Values of the knob scheduler, as in templates/cuda/sm90/tile_stream.cuh.
 enum class Sm90Scheduler : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
 // The tiles of a launch, before keys are split: `rows` of Q per head in one tile, `row_blocks`

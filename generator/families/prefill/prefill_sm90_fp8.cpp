@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm90_fp8: TMA + wgmma attention forward with 8-bit operands for sm_90a (Hopper). Source:
-// templates/cuda/prefill_sm90_fp8.cu. The problems that prefill_sm90_fp8 serves, its knobs and
-// their rules, and its launches. The numbers behind the rules are in
-// templates/cuda/prefill_sm90_fp8.md.
+// templates/cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu. The problems that prefill_sm90_fp8 serves,
+// its knobs and their rules, and its launches. The numbers behind the rules are in
+// templates/cuda/prefill_sm90_fp8/README.md.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
-#include "templates/shared/prefill_sm90_fp8_layout.h"
+#include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 
 namespace attune {
 namespace {
@@ -126,8 +126,8 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
   return c;
 }
 
-// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_fp8.md),
-// then two that fit any head dims.
+// Returns the configs that won somewhere on an H200 (table in
+// templates/cuda/prefill_sm90_fp8/README.md), then two that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
@@ -183,8 +183,12 @@ StepStructure transposing(const KernelSpec& spec, bool early, Workspace transpos
 class PrefillSm90Fp8 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90_fp8"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm90_fp8.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm90_fp8_knobs.cuh"; }
+  std::string_view source_path() const override {
+    return "cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu";
+  }
+  std::string_view knobs_path() const override {
+    return "cuda/prefill_sm90_fp8/prefill_sm90_fp8_knobs.cuh";
+  }
 
   const Served& serves() const override { return serves_masks_and_8_bits(); }
 

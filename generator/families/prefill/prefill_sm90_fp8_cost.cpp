@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "templates/shared/prefill_sm90_fp8_layout.h"
+#include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 
 namespace attune {
 namespace {

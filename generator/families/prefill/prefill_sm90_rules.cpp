@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules and launch of the warp-specialised sm_90 kernels; see prefill_sm90_rules.hpp. The numbers
-// behind the rules are in templates/cuda/prefill_sm90_log.md.
+// behind the rules are in templates/cuda/prefill_sm90/LOG.md.
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 
 #include <fmt/format.h>

@@ -9,8 +9,8 @@
 
 #include "generator/families/prefill/block_map.hpp"
 #include "generator/kernel_template.hpp"
-#include "templates/shared/prefill_sm90_layout.h"
-#include "templates/shared/prefill_sm90_splits.h"
+#include "templates/shared/layouts/prefill_sm90_layout.h"
+#include "templates/shared/layouts/prefill_sm90_splits.h"
 
 namespace attune {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "generator/families/prefill/v_slices.hpp"
-#include "templates/shared/prefill_sm90_layout.h"
+#include "templates/shared/layouts/prefill_sm90_layout.h"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Extensions of prefill_sm90 for heads of more than 256 columns: knobs v_slices (v_slices.hpp) and
 // k_parts, fewer keys per step, one slot of K and V, and the configs of a default. The numbers
-// behind them are in templates/cuda/prefill_sm90_log.md.
+// behind them are in templates/cuda/prefill_sm90/LOG.md.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle on CPUs: templates/cpu/reference_cpu.cpp, simple and slow, without knobs.
+// The oracle on CPUs: templates/cpu/small/reference_cpu.cpp, simple and slow, without knobs.
 #include "generator/families/families.hpp"
 
 #include "generator/core/problem/visibility.hpp"
@@ -15,7 +15,8 @@ namespace {
 class ReferenceCpu final : public FixedTemplate {
  public:
   ReferenceCpu()
-      : FixedTemplate("reference_cpu", "cpu/reference_cpu.cpp", "cpu/reference_cpu_knobs.hpp", 1) {}
+      : FixedTemplate("reference_cpu", "cpu/small/reference_cpu.cpp",
+                      "cpu/small/reference_cpu_knobs.hpp", 1) {}
 
   bool is_reference() const override { return true; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // reference_cuda: the tuner's oracle on a GPU, for every CUDA arch, in fp32, bf16, fp16 and 8 bits.
-// Kernel: templates/cuda/reference.cu.
+// Kernel: templates/cuda/small/reference.cu.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ constexpr int kWarps = 4;  // query rows per block, one per warp
 class ReferenceCuda final : public FixedTemplate {
  public:
   ReferenceCuda()
-      : FixedTemplate("reference_cuda", "cuda/reference.cu", "cuda/reference_knobs.cuh",
+      : FixedTemplate("reference_cuda", "cuda/small/reference.cu", "cuda/small/reference_knobs.cuh",
                       32 * kWarps) {}
 
   bool is_reference() const override { return true; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family of op block_map on CPUs; see templates/cpu/block_map.cpp. Templates/cpu/block_map.cpp
-// explains the knob.
+// The family of op block_map on CPUs; see templates/cpu/small/block_map.cpp.
+// Templates/cpu/block_map.cpp explains the knob.
 #include "generator/families/families.hpp"
 
 #include "generator/families/served.hpp"
@@ -11,8 +11,8 @@ namespace {
 class BlockMapCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "block_map_cpu"; }
-  std::string_view source_path() const override { return "cpu/block_map.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/block_map_knobs.hpp"; }
+  std::string_view source_path() const override { return "cpu/small/block_map.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/small/block_map_knobs.hpp"; }
 
   const Served& serves() const override { return serves_mapping(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family of op block_map on every CUDA arch; see templates/cuda/block_map.cu.
-// Templates/cuda/block_map.cu explains the knob.
+// The family of op block_map on every CUDA arch; see templates/cuda/small/block_map.cu.
+// Templates/cuda/small/block_map.cu explains the knob.
 #include "generator/families/families.hpp"
 
 #include "generator/families/served.hpp"
@@ -14,8 +14,8 @@ constexpr int64_t kWarpThreads = 32;
 class BlockMapCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "block_map_cuda"; }
-  std::string_view source_path() const override { return "cuda/block_map.cu"; }
-  std::string_view knobs_path() const override { return "cuda/block_map_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/small/block_map.cu"; }
+  std::string_view knobs_path() const override { return "cuda/small/block_map_knobs.cuh"; }
 
   const Served& serves() const override { return serves_mapping(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantise_cpu: op quantise on CPUs. Kernel: templates/cpu/quantise.cpp. Templates/cpu/quantise.cpp
-// explains the knobs.
+// quantise_cpu: op quantise on CPUs. Kernel: templates/cpu/small/quantise.cpp.
+// Templates/cpu/quantise.cpp explains the knobs.
 #include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
 
@@ -28,8 +28,8 @@ int64_t scratch_floats(const KernelSpec& spec, const Config& config) {
 class QuantiseCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "quantise_cpu"; }
-  std::string_view source_path() const override { return "cpu/quantise.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/quantise_knobs.hpp"; }
+  std::string_view source_path() const override { return "cpu/small/quantise.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/small/quantise_knobs.hpp"; }
 
   const Served& serves() const override { return serves_quantising(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantise_cuda: op quantise on every CUDA arch. Kernel: templates/cuda/quantise.cu.
-// Templates/cuda/quantise.cu explains the knobs.
+// quantise_cuda: op quantise on every CUDA arch. Kernel: templates/cuda/small/quantise.cu.
+// Templates/cuda/small/quantise.cu explains the knobs.
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "templates/shared/quantise_layout.h"
+#include "templates/shared/layouts/quantise_layout.h"
 
 namespace attune {
 namespace {
@@ -76,8 +76,8 @@ Constraint values_fit_registers(const KernelSpec& spec) {
 class QuantiseCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "quantise_cuda"; }
-  std::string_view source_path() const override { return "cuda/quantise.cu"; }
-  std::string_view knobs_path() const override { return "cuda/quantise_knobs.cuh"; }
+  std::string_view source_path() const override { return "cuda/small/quantise.cu"; }
+  std::string_view knobs_path() const override { return "cuda/small/quantise_knobs.cuh"; }
 
   const Served& serves() const override { return serves_quantising(); }
 

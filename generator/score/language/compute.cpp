@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes operations; see compute.hpp. Must agree with the generated functions of
-// templates/cuda/attention/score_functions.cuh and templates/cpu/score_functions.hpp.
+// templates/cuda/parts/score_functions.cuh and templates/cpu/parts/score_functions.hpp.
 #include "generator/score/language/compute.hpp"
 
 #include <cmath>

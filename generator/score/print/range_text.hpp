@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a mask program over boxes of rows and keys: it computes the results for a whole box at
 // once. The text is C++ that follows templates/shared/score_ranges.h. It computes the map of blocks
-// (templates/cuda/attention/block_map.cuh), and CPU kernels skip blocks with it.
+// (templates/cuda/parts/block_map.cuh), and CPU kernels skip blocks with it.
 //
 //   MaskRowRanges mask_row_ranges(const ScoreArgs& args, IntRange batch, IntRange head,
 //                                 IntRange kv_head, IntRange q_idx);

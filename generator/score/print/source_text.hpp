@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a program as C++ for kernels: the text of generated/score_program.h, which is equal on
 // every target. It is in namespace attune, after a header with the functions that it calls
-// (templates/cuda/attention/score_functions.cuh, templates/cpu/score_functions.hpp).
+// (templates/cuda/parts/score_functions.cuh, templates/cpu/parts/score_functions.hpp).
 //
 //   struct ScoreHead { float v0; };  // depends only on batch, head and scalars: computed once
 //   struct ScoreRow { int v1; };     // also on q_idx: once a row
@@ -45,8 +45,8 @@ std::string slope_source_text(const Program& slope, const Places& places = {});
 std::string mask_source_text(const Program& program, const Places& places = {});
 
 // Does the same for a kernel whose lanes are rows (panel_printer.hpp). It calls functions of
-// templates/cpu/score_lines.hpp. A near form reads tensors along the keys if their elements are
-// contiguous:
+// templates/cpu/parts/score_lines.hpp. A near form reads tensors along the keys if their elements
+// are contiguous:
 //
 //   void score_find_lines(args, on_head, on_row, on_column, batch, head, kv_head, q_idx, kv_idx,
 //                         int lane, ScoreLines& lines);

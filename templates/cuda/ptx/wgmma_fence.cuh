@@ -30,8 +30,8 @@ __device__ __forceinline__ void wgmma_pin(float (&accumulator)[kCount]) {
 }
 
 // Matrix descriptor of a tile in panels of kRowBytes-byte rows, swizzled over a row
-// (shared/prefill_sm90_layout.h). Bits 0-13 address / 16, 16-29 leading offset / 16, 32-45 stride
-// offset / 16, 62-63 swizzle.
+// (shared/layouts/prefill_sm90_layout.h). Bits 0-13 address / 16, 16-29 leading offset / 16, 32-45
+// stride offset / 16, 62-63 swizzle.
 //   K-major (Q, K, V transposed): stride offset 8 rows; the leading offset is not used.
 //   MN-major (V):                 stride offset 8 keys; leading offset = bytes of one panel.
 // Only the low half differs between tiles; adding to it moves to another tile.

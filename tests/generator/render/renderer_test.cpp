@@ -174,7 +174,7 @@ TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
     return files_in(render(t, spec_of(problem), arch, config));
   };
   const auto plain = files("row_max=0,kv_ring=0,kv_splits=1");
-  const std::string parts = "cuda/attention/";
+  const std::string parts = "cuda/sm90/";
   EXPECT_EQ(plain.count(parts + "kv_split.cuh"), 0U);
   EXPECT_EQ(plain.count(parts + "recompute_scores.cuh"), 0U);
   EXPECT_EQ(plain.count("cuda/ptx/mma.cuh"), 0U);

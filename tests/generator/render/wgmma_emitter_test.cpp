@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes the generated wgmma statements on the host. Descriptors must address tiles in the layout
-// of templates/shared/prefill_sm90_layout.h, registers are taken by number, and both products must
-// be right. numerics_test runs the compiled statements on a device.
+// of templates/shared/layouts/prefill_sm90_layout.h, registers are taken by number, and both
+// products must be right. numerics_test runs the compiled statements on a device.
 #include "generator/render/wgmma_emitter.hpp"
 
 #include <gtest/gtest.h>

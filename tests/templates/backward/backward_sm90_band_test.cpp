@@ -11,7 +11,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
-#include "templates/shared/backward_band_layout.h"
+#include "templates/shared/layouts/backward_band_layout.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/backward/backward_sm90_cost.hpp"
-#include "templates/shared/backward_stored_layout.h"
+#include "templates/shared/layouts/backward_stored_layout.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {

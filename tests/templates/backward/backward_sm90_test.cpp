@@ -10,7 +10,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/backward/backward_sm90_space.hpp"
-#include "templates/shared/backward_prepare_layout.h"
+#include "templates/shared/layouts/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"

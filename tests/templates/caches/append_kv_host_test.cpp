@@ -31,7 +31,7 @@ using std::max;
 
 }  // namespace attune
 
-#include "cuda/append_kv.cu"
+#include "cuda/small/append_kv.cu"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of caches: the groups in which parts of a tile are joined (templates/shared/
 // cache_layout.h), and shared memory of mla_sm90 and decode_sm80.
-#include "templates/shared/cache_layout.h"
+#include "templates/shared/layouts/cache_layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile in mla_sm90 (templates/cuda/attention/mla_sums.cuh), compiled for the host with
+// The end of a tile in mla_sm90 (templates/cuda/mla_sm90/mla_sums.cuh), compiled for the host with
 // one thread per warpgroup. One warpgroup is slow after the barrier; the other must not wait for it
 // before the end of the next tile.
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ int __float_as_int(float value) {
 
 }  // namespace
 
-#include "cuda/attention/mla_sums.cuh"
+#include "cuda/mla_sm90/mla_sums.cuh"
 
 namespace attune {
 namespace {

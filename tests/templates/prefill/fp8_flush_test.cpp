@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of O that prefill_sm90_fp8 flushes (templates/cuda/attention/fp8_flush.cuh), compiled for
-// the host with an array for shared memory. Every thread must get back its own sums, multiplied by
-// the factors that rescaled O meanwhile, and must only touch its own warp's rows of the staging.
+// Sums of O that prefill_sm90_fp8 flushes (templates/cuda/prefill_sm90_fp8/fp8_flush.cuh), compiled
+// for the host with an array for shared memory. Every thread must get back its own sums, multiplied
+// by the factors that rescaled O meanwhile, and must only touch its own warp's rows of the staging.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace attune {
 using std::max;
 }  // namespace attune
 
-#include "cuda/attention/fp8_flush.cuh"
+#include "cuda/prefill_sm90_fp8/fp8_flush.cuh"
 
 namespace attune {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of V that prefill_sm90_fp8 transposes in shared memory
-// (templates/cuda/attention/fp8_tile_transposer.cuh), compiled for the host, where 32 threads are a
-// warp: every byte is where wgmma looks for it. One program per tile: ATTUNE_TEST_BLOCK_N and
-// ATTUNE_TEST_HEAD_DIM.
+// (templates/cuda/prefill_sm90_fp8/fp8_tile_transposer.cuh), compiled for the host, where 32
+// threads are a warp: every byte is where wgmma looks for it. One program per tile:
+// ATTUNE_TEST_BLOCK_N and ATTUNE_TEST_HEAD_DIM.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -23,7 +23,7 @@ constexpr int kHeadDimQk = 64, kHeadDimV = ATTUNE_TEST_HEAD_DIM;
 constexpr int kTransposeInside = 1;
 }  // namespace attune
 
-#include "cuda/attention/fp8_tile_transposer.cuh"
+#include "cuda/prefill_sm90_fp8/fp8_tile_transposer.cuh"
 
 namespace attune {
 namespace {

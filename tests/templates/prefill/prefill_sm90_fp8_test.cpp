@@ -7,7 +7,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
-#include "templates/shared/prefill_sm90_fp8_layout.h"
+#include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 #include "tests/templates/prefill/hopper_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"
 

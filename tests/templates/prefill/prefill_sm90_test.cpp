@@ -13,7 +13,7 @@
 #include "generator/families/prefill/prefill_sm90_cost.hpp"
 #include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/score/language/user_program.hpp"
-#include "templates/shared/prefill_sm90_splits.h"
+#include "templates/shared/layouts/prefill_sm90_splits.h"
 #include "tests/templates/prefill/hopper_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"
 
@@ -228,8 +228,8 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   expect_workspace(plan);
 }
 
-// The step that makes lists splits a block's number (map_place, cuda/attention/block_lists.cuh). A
-// tile finds its list by steps (cuda/attention/block_list.cuh). Both must mean the same list, also
+// The step that makes lists splits a block's number (map_place, cuda/parts/block_lists.cuh). A
+// tile finds its list by steps (cuda/parts/block_list.cuh). Both must mean the same list, also
 // if tiles are slices of V's columns.
 TEST(PrefillSm90Launch, TilesFindTheListsThatAreMadeForThem) {
   for (const char* heads : {"head_dim=128,heads=6/3", "head_dim_qk=576,head_dim_v=512,heads=4/1"})

@@ -31,7 +31,7 @@ struct RangeJob {
 std::string range_job_source(std::span<const Program> programs) {
   std::string text, calls;
   std::set<std::string> done;
-  inline_file("cpu/score_ranges.hpp", &done, &text);
+  inline_file("cpu/parts/score_ranges.hpp", &done, &text);
   text +=
       "namespace attune {\n"
       "struct Box { int batch, head, kv_head, q_first, q_last, kv_first, kv_last; };\n"

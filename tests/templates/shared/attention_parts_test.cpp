@@ -31,12 +31,12 @@ constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
 }  // namespace attune
 
-#include "cuda/attention/dq_turn_order.cuh"
-#include "cuda/attention/mask.cuh"
-#include "cuda/attention/row_blocks.cuh"
-#include "cuda/attention/shared_tile.cuh"
-#include "cuda/attention/tile_copy.cuh"
-#include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/backward_sm90/dq_turn_order.cuh"
+#include "cuda/mma/shared_tile.cuh"
+#include "cuda/mma/tile_copy.cuh"
+#include "cuda/parts/mask.cuh"
+#include "cuda/parts/row_blocks.cuh"
+#include "cuda/parts/tile_scheduler.cuh"
 
 namespace attune {
 namespace {

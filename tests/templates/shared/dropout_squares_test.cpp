@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout of CUDA kernels (templates/cuda/attention/dropout_squares.cuh), compiled for the
+// Dropout of CUDA kernels (templates/cuda/parts/dropout_squares.cuh), compiled for the
 // host, where 32 threads are a warp: each element that a lane holds has the decision that
 // shared/dropout.h gives its row and key.
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned mask) {
 }
 }  // namespace
 
-#include "cuda/attention/dropout_squares.cuh"
+#include "cuda/parts/dropout_squares.cuh"
 
 namespace attune {
 namespace {

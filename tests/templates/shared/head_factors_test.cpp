@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest factor of the keys that a query row sees (templates/cuda/attention/head_factors.cuh),
-// compiled for the host and compared with brute force. One program per mask, as
-// attention_parts_test.
+// The largest factor of the keys that a query row sees
+// (templates/cuda/prefill_sm90_fp8/head_factors.cuh), compiled for the host and compared with brute
+// force. One program per mask, as attention_parts_test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr int kWindowLeft = ATTUNE_TEST_LEFT;
 constexpr int kWindowRight = ATTUNE_TEST_RIGHT;
 }  // namespace attune
 
-#include "cuda/attention/head_factors.cuh"
+#include "cuda/prefill_sm90_fp8/head_factors.cuh"
 
 namespace attune {
 namespace {

@@ -3,13 +3,13 @@
 // in templates/shared; the bytes that a kernel uses are counted here again, from its tiles.
 #pragma once
 
-#include "templates/shared/backward_apart_layout.h"
-#include "templates/shared/backward_band_layout.h"
-#include "templates/shared/backward_free_layout.h"
-#include "templates/shared/backward_sm80_layout.h"
-#include "templates/shared/decode_layout.h"
-#include "templates/shared/mla_sm90_layout.h"
-#include "templates/shared/prefill_sm90_fp8_layout.h"
+#include "templates/shared/layouts/backward_apart_layout.h"
+#include "templates/shared/layouts/backward_band_layout.h"
+#include "templates/shared/layouts/backward_free_layout.h"
+#include "templates/shared/layouts/backward_sm80_layout.h"
+#include "templates/shared/layouts/decode_layout.h"
+#include "templates/shared/layouts/mla_sm90_layout.h"
+#include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 #include "tests/support/regions.hpp"
 
 namespace attune::testing {

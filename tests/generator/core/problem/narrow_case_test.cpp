@@ -39,7 +39,7 @@ double tensor_core_dot(const std::vector<double>& a, const std::vector<double>& 
 
 // Computes a row like a kernel with blocks of `block` keys, without a mask. Multiplies V's factors
 // in before P is rounded, and follows the row maximum like prefill_sm90_fp8
-// (templates/cuda/attention/fp8_row_max.cuh).
+// (templates/cuda/prefill_sm90_fp8/fp8_row_max.cuh).
 struct Emulated {
   const AttentionCase& c;
   int64_t block;

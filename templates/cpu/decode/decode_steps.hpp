@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys of one head.
+// Either the keys of a step are adjacent, or they are far apart (kFarApart). If they are adjacent,
+// later rows are prefetched explicitly. A CPU's own prefetchers stop at the end of a memory page,
+// which may be one row of all heads.
+#pragma once
+
+#include "cpu/decode/decode_products.hpp"
+
+namespace attune {
+
+// Keys that are processed together, for all heads. Each key has a place, the index of its scores.
+struct KeyBlock {
+  int first, count;
+  int places;                                    // whole vectors and steps
+  long long k[kBlock], v[kBlock];                // where their rows begin, for head 0
+  long long k_factor[kBlock], v_factor[kBlock];  // likewise  // where kKeyFactors
+
+  // Returns the key at a place. If the place has no key, the result is at least `count`.
+  int key_at(int place) const {
+    return kFarApart ? place % kStepKeys * (places / kStepKeys) + place / kStepKeys : place;
+  }
+
+  KeyBlock(const KernelArguments& args, const CachedRows& cached, int begin, int end)
+      : first(begin),
+        count(end - begin < kBlock ? end - begin : kBlock),
+        places((count + kMostStepKeys - 1) / kMostStepKeys * kMostStepKeys) {
+    for (int place = 0; place < places; ++place) {
+      const int key = key_at(place);
+      if (key >= count) continue;
+      k[place] = cached.in(args.k, first + key);
+      v[place] = cached.in(args.v, first + key);
+      k_factor[place] = cached.in(args.scales.k_scale, first + key);  // where kKeyFactors
+      v_factor[place] = cached.in(args.scales.v_scale, first + key);  // where kKeyFactors
+    }
+  }
+};
+
+// The rows of a step in the form that products read. A key past the last one has a row of zeros.
+template <int kHeadDim, int kStep>
+struct StepRows {
+  static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
+  const KvElement* rows[kStep];
+  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // 8-bit rows as fp32
+};
+
+// Reads K or V of a block in the order in which its rows lie in memory.
+template <int kHeadDim, int kStep>
+class BlockReader {
+ public:
+  BlockReader(const OperandView& view, const KeyBlock& block, const long long* at, int heads)
+      : data_(static_cast<const Element<kDtypeKv>*>(view.data)),
+        head_stride_(view.head_stride),
+        block_(block),
+        at_(at),
+        steps_(block.places / kStep),
+        heads_(heads),
+        by_head_(view.head_stride > view.row_stride) {}
+
+  // Calls take(rows, first place of the step, head) for all steps. Each step prefetches a later
+  // step. At the end, where no later step exists, it calls then(0), then(1), ... instead.
+  template <class Take, class Then>
+  void each_step(const Take& take, const Then& then) const {
+    const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
+    for (int i = 0; i < count; ++i) {
+      if (i + ahead < count) {
+        fetch(i + ahead);
+      } else {
+        then(i + ahead - count);
+      }
+      StepRows<kHeadDim, kStep> step;
+      find(i, &step);
+      take(step.rows, first_place(i), head(i));
+    }
+  }
+
+  // Prefetches as many bytes as step `i` reads, if there is such a step, in the order of memory.
+  // Does nothing if keys are far apart.
+  void fetch(int i) const {
+    constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
+    if (kFarApart || i >= steps_ * heads_) return;
+    int place = first_place(i), of = head(i);
+    if (!by_head_) {  // the rows of all heads of a step are adjacent
+      place += of * kStep / heads_;
+      of = of * kStep % heads_;
+    }
+    for (int row = 0; row < kStep && place < block_.count; ++row) {
+      const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
+      for (int byte = 0; byte < kBytes; byte += kLine)
+        __builtin_prefetch(from + byte, 0, 2);  // into L2: L1 tracks few missing lines
+      if (by_head_) {
+        ++place;
+      } else if (++of == heads_) {
+        ++place;
+        of = 0;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kStepsAhead = 2;  // if by_head_
+
+  int first_place(int i) const { return (by_head_ ? i % steps_ : i / heads_) * kStep; }
+  int head(int i) const { return by_head_ ? i / steps_ : i % heads_; }
+
+  const Element<kDtypeKv>* row_of(int place, int head) const {
+    return data_ + at_[place] + head * head_stride_;
+  }
+
+  void find(int i, StepRows<kHeadDim, kStep>* step) const {
+    const int first = first_place(i), of = head(i);
+    for (int key = 0; key < kStep; ++key) {
+      if (block_.key_at(first + key) >= block_.count) {
+        step->rows[key] = StepRows<kHeadDim, kStep>::kZeros;
+        continue;
+      }
+      const Element<kDtypeKv>* const from = row_of(first + key, of);
+      if constexpr (kNarrow) {
+        Floats* const to = step->wide + key * vectors_of(kHeadDim);
+        load_row<kDtypeKv, kHeadDim>(from, 0, to);
+        step->rows[key] = reinterpret_cast<const KvElement*>(to);
+      } else {
+        step->rows[key] = reinterpret_cast<const KvElement*>(from);  // the same type
+      }
+    }
+  }
+
+  const Element<kDtypeKv>* data_;
+  long long head_stride_;
+  const KeyBlock& block_;
+  const long long* at_;
+  int steps_, heads_;
+  bool by_head_;  // rows of a head are adjacent
+};
+
+}  // namespace attune

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the rendered preamble (generator/render/renderer.hpp), so that editors and
+// compilers read prefill_cpu.cpp as it is. The values form a valid default: fp32, head dim 64,
+// AVX-512.
+#pragma once
+
+#include "cpu/small/reference_cpu_knobs.hpp"  // the default problem, the same for both CPU kernels
+
+namespace attune {
+
+constexpr int kBlockM = 256;
+constexpr int kBlockN = 128;
+constexpr int kRows = 4;
+constexpr int kVectors = 4;
+constexpr int kUnroll = 2;
+constexpr int kPackKv = 0;
+constexpr int kSchedule = 1;
+
+constexpr int kVectorBytes = 64;
+constexpr long long kScratchBytes = 400000;
+
+}  // namespace attune

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// append_kv on a CPU: writes rows of k_new and v_new into a cache. It rotates K by the angles of
+// its positions, and can rotate q into o. Semantics and corner cases are those of
+// cuda/small/append_kv.cu. Threads take rows in the order of memory. Each row is read before it is
+// written, so that o may be q. No knobs.
+#include "cpu/small/append_kv_knobs.hpp"
+#include "cpu/small/row_factor.hpp"  // where kMakesFactors
+#include "shared/append_rows.h"
+#include "shared/cache_factors.h"
+#include "shared/kernel_arguments.h"
+#include "shared/key_factors.h"  // where kKeyFactors
+
+namespace attune {
+
+constexpr int kPairs = kTurned / 2;
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
+
+struct Rule {
+  static constexpr bool has_pages = kHasPages, has_begins = kHasBegins, is_turned = kTurned > 0;
+  static constexpr int page_rows = kPageRows;
+};
+
+template <Dtype kDtype>
+inline float element(const void* data, long long index) {
+  if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
+  if constexpr (kDtype == Dtype::kBf16)
+    return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
+  return static_cast<float>(static_cast<const _Float16*>(data)[index]);
+}
+
+// Rounds to nearest even, clamped to [-128, 127]; NaN becomes 0.  // where kInt8Cache
+inline unsigned char int8_code(float value) {                              // where kInt8Cache
+  if (!(value > -128.0f)) return value != value ? 0 : 0x80;                // where kInt8Cache
+  const float nearest = __builtin_rintf(value < 127.0f ? value : 127.0f);  // where kInt8Cache
+  return static_cast<unsigned char>(static_cast<signed char>(nearest));    // where kInt8Cache
+}  // where kInt8Cache
+
+// Rounds to nearest even. Values beyond the largest finite value become that value; NaN becomes
+// 0x7f.
+template <Dtype kDtype>
+inline unsigned char code_of(float value) {
+  if constexpr (kDtype == Dtype::kInt8) return int8_code(value);  // where kInt8Cache
+  constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
+  constexpr int kBias = kDtype == Dtype::kE4m3 ? 7 : 15;
+  constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7e : 0x7b;
+  constexpr int kShift = 23 - kMantissa;
+  constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
+  // Below the first normal number, codes are multiples of one step. Adding this number rounds to
+  // the step.
+  constexpr unsigned kStep = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
+  const unsigned bits = __builtin_bit_cast(unsigned, value), magnitude = bits & 0x7fffffffu;
+  const unsigned rounded =
+      (magnitude + ((1u << (kShift - 1)) - 1) + (magnitude >> kShift & 1u)) >> kShift;
+  const unsigned normal = rounded - (static_cast<unsigned>(127 - kBias) << kMantissa);
+  const unsigned subnormal = __builtin_bit_cast(unsigned, __builtin_bit_cast(float, magnitude) +
+                                                              __builtin_bit_cast(float, kStep)) -
+                             kStep;
+  const unsigned saturated = normal > kLargest ? kLargest : normal;
+  const unsigned code = (magnitude < kFirstNormal ? subnormal : saturated) | (bits >> 24 & 0x80u);
+  return static_cast<unsigned char>(magnitude > 0x7f800000u ? 0x7fu : code);
+}
+
+template <Dtype kDtype>
+inline void set_element(void* data, long long index, float value) {
+  if constexpr (kDtype == Dtype::kFp32) static_cast<float*>(data)[index] = value;
+  if constexpr (kDtype == Dtype::kFp16)
+    static_cast<_Float16*>(data)[index] = static_cast<_Float16>(value);
+  if constexpr (kDtype == Dtype::kBf16) {
+    const unsigned bits = __builtin_bit_cast(unsigned, value);
+    const unsigned rounded = bits + 0x7fffu + (bits >> 16 & 1u);  // to nearest, ties to even
+    static_cast<unsigned short*>(data)[index] =
+        static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
+  }
+  if constexpr (kNarrow && kDtype == kDtypeKv)
+    static_cast<unsigned char*>(data)[index] = code_of<kDtype>(value);
+}
+
+inline long long place_in(const OperandView& view, long long batch, long long row, long long head) {
+  return batch * view.batch_stride + row * view.row_stride + head * view.head_stride;
+}
+
+// Rotates a row by the angles of a position.
+inline void turn(const AppendArgs& append, long long position, float* values) {
+  const long long cos_row = position * append.cos.row_stride;
+  const long long sin_row = position * append.sin.row_stride;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    const float cos = element<kDtypeTable>(append.cos.data, cos_row + pair);
+    const float sin = element<kDtypeTable>(append.sin.data, sin_row + pair);
+    float& first = values[kInterleaved ? 2 * pair : pair];
+    float& second = values[kInterleaved ? 2 * pair + 1 : pair + kPairs];
+    const float turned = __builtin_fmaf(first, cos, -(second * sin));
+    second = __builtin_fmaf(second, cos, first * sin);
+    first = turned;
+  }
+}
+
+// `made`: address for the factor computed from the row.  // where kMakesFactors
+template <Dtype kTo, int kHeadDim, bool kTurns>
+inline void copy_row(const AppendArgs& append, const void* from, long long first,
+                     float* made,  // where kMakesFactors
+                     const AppendRow& row, void* to, long long place, float factor) {
+  float values[kHeadDim];
+  for (int i = 0; i < kHeadDim; ++i) values[i] = element<kDtypeQ>(from, first + i);
+  if constexpr (kTurns && kTurned > 0) turn(append, row.position, values);
+  if (kMakesFactors && made != nullptr)                     // where kMakesFactors
+    *made = factor = factor_of_row<kTo, kHeadDim>(values);  // where kMakesFactors
+  for (int i = 0; i < kHeadDim; ++i)
+    set_element<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
+}
+
+// Writes one head of a row of k_new or v_new to its place in the cache.
+template <int kHeadDim, bool kTurns>
+inline void append_head(const AppendArgs& append, const OperandView& from, const AppendRow& row,
+                        const OperandView& to, const ScaleView& scale, int head) {
+  float factor = 1;
+  factor = cache_factor(scale, head);                   // where kHeadFactors
+  factor = key_factor(scale, row.page, row.key, head);  // where kKeyFactors
+  copy_row<kDtypeKv, kHeadDim, kTurns>(
+      append, from.data, place_in(from, row.batch, row.row, head),
+      scale.data + key_factor_at(scale, row.page, row.key, head),  // where kMakesFactors
+      row, to.data, place_in(to, row.page, row.key, head), factor);
+}
+
+inline void append_token(const KernelArguments& args, const AppendRow& row) {
+  const AppendArgs& append = args.append;
+  for (int head = 0; row.page >= 0 && head < args.num_heads_kv; ++head) {
+    append_head<kHeadDimQk, true>(append, append.k_new, row, args.k, args.scales.k_scale, head);
+    append_head<kHeadDimV, false>(append, append.v_new, row, args.v, args.scales.v_scale, head);
+  }
+  for (int head = 0; kTurnsQ && head < args.num_heads_q; ++head) {
+    const long long o = place_in(args.o, row.batch, row.row, head);
+    if (row.is_turned)
+      copy_row<kDtypeO, kHeadDimQk, true>(append, args.q.data,
+                                          place_in(args.q, row.batch, row.row, head),
+                                          nullptr,  // where kMakesFactors
+                                          row, args.o.data, o, 1);
+    else
+      for (int i = 0; i < kHeadDimQk; ++i) set_element<kDtypeO>(args.o.data, o + i, 0);
+  }
+}
+
+}  // namespace attune
+
+extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
+  const AppendRows rows = append_rows(Rule{}, args, args.cache, args.append);
+  const long long end = rows.first + rows.count * (thread + 1) / num_threads;
+  for (long long i = rows.first + rows.count * thread / num_threads; i < end; ++i)
+    append_token(args, append_row(Rule{}, args, args.cache, args.append, static_cast<int>(i)));
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_reference: gradients of attention row by row and key by key, computed from the
+// definition. Formulas are those of cuda/small/backward_reference.cu. fp32 arithmetic. q, k, v, o,
+// dout and their gradients: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
+//
+// Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
+#include "cpu/parts/score_functions.hpp"  // where kScored
+#include "cpu/small/backward_reference_knobs.hpp"
+#include "cpu/small/dot_of_parts.hpp"  // where kScoreGradient
+#include "cpu/small/reference_rows.hpp"
+#include "shared/dropout.h"  // where kDropout
+#include "shared/kernel_arguments.h"
+#include "shared/numbered_row.h"
+#include "shared/score_of.h"  // where kScored
+#include "shared/slope_of.h"  // where kSloped
+
+namespace attune {
+
+inline long long place(const OperandView& view, int batch, int head, int row) {
+  return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
+}
+
+template <Dtype kDtype, int kColumns>
+inline void load_row(const OperandView& view, int batch, int head, int row, float* values) {
+  const long long first = place(view, batch, head, row);
+  for (int c = 0; c < kColumns; ++c) values[c] = element<kDtype>(view.data, first + c);
+}
+
+template <Dtype kDtype, int kColumns>
+inline void store_row(const OperandView& view, int batch, int head, int row, const float* values,
+                      float factor) {
+  const long long first = place(view, batch, head, row);
+  for (int c = 0; c < kColumns; ++c)                                  // where kAccumulate
+    static_cast<float*>(view.data)[first + c] += factor * values[c];  // where kAccumulate
+  return;                                                             // where kAccumulate
+  for (int c = 0; c < kColumns; ++c) set_element<kDtype>(view.data, first + c, factor * values[c]);
+}
+
+template <int kColumns>
+inline float dot(const float* a, const float* b) {
+#pragma clang fp reassociate(on)
+  return dot_of_parts<kColumns>(a, b);  // where kScoreGradient
+  float sum = 0;
+  for (int c = 0; c < kColumns; ++c) sum += a[c] * b[c];
+  return sum;
+}
+
+inline float* delta_of(const AttentionArgs& args, int batch, int head, int row) {
+  const long long heads = static_cast<long long>(batch) * args.num_heads_q + head;
+  return static_cast<float*>(args.workspace) + heads * args.seqlen_q + row;
+}
+
+// P and dS of one row and one key.
+struct Pair {
+  float p = 0, ds = 0;
+
+  Pair(const KernelArguments& args, int batch, int head, int row, int key, const float* q,
+       const float* k, const float* dout, const float* v) {
+    const int head_kv = head / kGqaRatio;  // where kScored
+    const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
+    if (lse == -__builtin_inff()) return;  // the row sees no key
+    float score = dot<kHeadDimQk>(q, k) * args.softmax_scale;
+    float bend = slope_of(args.scores, score, batch, head, head_kv, row, key);  // where kSloped
+    score = score_of(args.scores, score, batch, head, head_kv, row, key);       // where kScored
+    p = __builtin_expf(score - lse);
+    float dp = dot<kHeadDimV>(dout, v);
+    const unsigned all = batch * args.num_heads_q + head;            // where kDropout
+    const float kept = dropout_factor(args.dropout, all, row, key);  // where kDropout
+    dp *= kept;                                                      // where kDropout
+    ds = p * (dp - *delta_of(args, batch, head, row));
+    p *= kept;   // where kDropout
+    ds *= bend;  // where kSloped
+  }
+};
+
+inline void write_delta(const KernelArguments& args, int batch, int head, int row) {
+  float o[kHeadDimV], dout[kHeadDimV];
+  load_row<kDtypeO, kHeadDimV>(args.o, batch, head, row, o);
+  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
+  const GradientArgs& g = args.gradients;
+  const float dlse =
+      g.dlse ? g.dlse[batch * g.dlse_batch_stride + head * g.dlse_head_stride + row] : 0;
+  *delta_of(args, batch, head, row) = dot<kHeadDimV>(o, dout) - dlse;
+}
+
+inline void write_dq(const KernelArguments& args, int batch, int head, int row) {
+  float q[kHeadDimQk], dout[kHeadDimV], k[kHeadDimQk], v[kHeadDimV], dq[kHeadDimQk] = {};
+  load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
+  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
+  for (int key = 0; key < args.seqlen_kv; ++key) {
+    if (!is_visible(args, row, key)) continue;
+    load_row<kDtypeKv, kHeadDimQk>(args.k, batch, head / kGqaRatio, key, k);
+    load_row<kDtypeKv, kHeadDimV>(args.v, batch, head / kGqaRatio, key, v);
+    const Pair pair(args, batch, head, row, key, q, k, dout, v);
+    for (int c = 0; c < kHeadDimQk; ++c) dq[c] += pair.ds * k[c];
+  }
+  store_row<kDtypeQ, kHeadDimQk>(args.gradients.dq, batch, head, row, dq, args.softmax_scale);
+}
+
+// Sums dK and dV of a key over all rows of all heads that share the key.
+inline void write_dk_dv(const KernelArguments& args, int batch, int head_kv, int key) {
+  float k[kHeadDimQk], v[kHeadDimV], q[kHeadDimQk], dout[kHeadDimV];
+  float dk[kHeadDimQk] = {}, dv[kHeadDimV] = {};
+  load_row<kDtypeKv, kHeadDimQk>(args.k, batch, head_kv, key, k);
+  load_row<kDtypeKv, kHeadDimV>(args.v, batch, head_kv, key, v);
+  for (int head = head_kv * kGqaRatio; head < (head_kv + 1) * kGqaRatio; ++head)
+    for (int row = 0; row < args.seqlen_q; ++row) {
+      if (!is_visible(args, row, key)) continue;
+      load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
+      load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
+      const Pair pair(args, batch, head, row, key, q, k, dout, v);
+      for (int c = 0; c < kHeadDimQk; ++c) dk[c] += pair.ds * q[c];
+      for (int c = 0; c < kHeadDimV; ++c) dv[c] += pair.p * dout[c];
+    }
+  if (kGradientK)
+    store_row<kDtypeKv, kHeadDimQk>(args.gradients.dk, batch, head_kv, key, dk, args.softmax_scale);
+  if (kGradientV) store_row<kDtypeKv, kHeadDimV>(args.gradients.dv, batch, head_kv, key, dv, 1);
+}
+
+// Calls `visit(batch, head, row)` with this thread's share of all rows.
+template <class Visit>
+inline void for_rows(const AttentionArgs& args, int heads, int seqlen, int thread, int num_threads,
+                     const Visit& visit) {
+  const long long rows = static_cast<long long>(args.batch) * heads * seqlen;
+  for (long long i = thread; i < rows; i += num_threads) {
+    const NumberedRow at = numbered_row(i, args.batch, heads, seqlen);
+    visit(at.batch, at.head, at.row);
+  }
+}
+
+}  // namespace attune
+
+// A barrier of all threads separates the three steps.
+extern "C" void attune_delta(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
+  for_rows(args, args.num_heads_q, args.seqlen_q, thread, num_threads,
+           [&](int batch, int head, int row) { write_delta(args, batch, head, row); });
+}
+
+extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
+  if (!kGradientQ) return;
+  for_rows(args, args.num_heads_q, args.seqlen_q, thread, num_threads,
+           [&](int batch, int head, int row) { write_dq(args, batch, head, row); });
+}
+
+extern "C" void attune_keys(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
+  if (!kGradientK && !kGradientV) return;
+  for_rows(args, args.num_heads_kv, args.seqlen_kv, thread, num_threads,
+           [&](int batch, int head, int key) { write_dk_dv(args, batch, head, key); });
+}
+
+#include "cpu/small/reference_score_gradients.hpp"  // where kScoreGradient

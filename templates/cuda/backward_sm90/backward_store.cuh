@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores a gradient of 64 rows at the end of a tile of backward_sm90. A warpgroup scales and rounds
+// the gradient into its own shared memory, and TMA stores it from there.
+#pragma once
+
+#include "cuda/backward_sm90/backward_add.cuh"  // where kAccumulate
+#include "cuda/backward_sm90/backward_layout.cuh"
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/stmatrix.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "shared/layouts/backward_stored_layout.h"  // where kStoresDs
+
+namespace attune {
+
+// Returns the address to which stmatrix writes 16 columns of accumulators from `i` on, in panels of
+// 64 rows. Lanes 0 to 15 address rows, lanes 16 to 31 the next 8 columns. kOfStored: rows have the
+// order of keys in a panel of dS in the workspace.
+template <bool kOfStored>
+__device__ __forceinline__ unsigned staged(unsigned staging, int i) {
+  const int thread = reread_thread_index() % kWarpgroupThreads;  // reread: registers are few
+  int row = thread / 32 * 16 + thread % 16;
+  if constexpr (kOfStored) row = backward_stored_key(row);  // where kStoresDs
+  const int chunk = i / 4 % 8 + thread % 32 / 16;
+  return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +
+         ((chunk ^ (row % 8)) << 4);
+}
+
+// Writes a gradient, scaled and rounded, to panels of 64 rows in shared memory.
+template <Dtype kDtype, bool kOfStored = false, int kCount>
+__device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
+                                               const float (&gradient)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8) {
+    unsigned words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)  // words beyond the last column are not stored
+      words[j] = pack<kDtype>(factor * gradient[(i + 2 * j) % kCount],
+                              factor * gradient[(i + 2 * j + 1) % kCount]);
+    if (i + 8 <= kCount)
+      stmatrix_x4(staged<kOfStored>(staging, i), words);
+    else
+      stmatrix_x2(staged<kOfStored>(staging, i), words[0], words[1]);
+  }
+  fence_proxy_async();
+}
+
+// Stores the panels of kColumns columns. One thread calls it.
+template <int kColumns>
+__device__ __forceinline__ void store_panels(const TensorMap& map, unsigned staging,
+                                             const TensorCoord& at) {
+#pragma unroll
+  for (int panel = 0; panel * kPanelColumns < kColumns; ++panel)
+    tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
+              {panel * kPanelColumns, at.row, at.head, at.batch});
+  tma_store_commit();
+}
+
+template <Dtype kDtype, bool kOfStored = false, int kCount>
+__device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
+                                               int warpgroup, TensorCoord at, float factor,
+                                               const float (&gradient)[kCount]) {
+  return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // tile no longer read
+  stage_gradient<kDtype, kOfStored>(staging, factor, gradient);
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+  if (threadIdx.x % kWarpgroupThreads == 0) store_panels<2 * kCount>(map, staging, at);
+}
+
+template <int kCount>
+__device__ __forceinline__ void clear(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = 0.f;
+}
+
+}  // namespace attune

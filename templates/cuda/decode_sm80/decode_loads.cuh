@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads tiles for a warp of a decode kernel, ahead of its work: every kTeam-th tile of each of the
+// team's pieces, into the slots of the warp's ring. The page ids of a tile are read when the tile
+// two before it is requested, so that no copy waits for them.
+#pragma once
+
+#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
+#include "cuda/decode_sm80/decode_items.cuh"
+#include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/ptx/l2_policy.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+
+namespace attune {
+
+// The tensor maps of a kernel whose keys come in boxes.
+struct DecodeMaps {
+  const TensorMap* k = nullptr;
+  const TensorMap* v = nullptr;
+};
+
+// The number of keys of a tile that each warp of a ring loads.
+constexpr int kShare = kTogether ? kKeys / kHeads : kKeys;
+static_assert(!kTogether || (kHeads > 1 && kKeys % kHeads == 0), "warps of a ring share its keys");
+
+// Returns the index of the warp's ring in the block.
+__device__ __forceinline__ int ring_index() {
+  if constexpr (kTogether) return team_index() / kHeads * kTeam + team_warp();
+  return static_cast<int>(threadIdx.x) / 32;
+}
+
+class DecodeLoads {
+ public:
+  __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const DecodeMaps& maps,
+                                         CacheRequests& requests, const DecodeRange& range,
+                                         unsigned shared)
+      : parts_(parts),
+        requests_(requests),
+        maps_(maps),
+        range_(range),
+        ring_(shared + ring_index() * (kStages * kSlotBytes)),
+        factors_(shared + kShared.bytes +                   // where kKeyFactors
+                 ring_index() * (kStages * kFactorBytes)),  // where kKeyFactors
+        barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
+        // If several items read the same keys, these keys should stay in L2.
+        policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
+                                                              : evict_first_policy()) {}
+
+  // Begins with the first tile of `walk`.
+  __device__ __forceinline__ void start(const DecodeWalk& walk) {
+    walk_ = walk;
+    tile_ = end_ = 0;
+    more_ = true;
+    advance<true>();
+  }
+
+  // Prefetches into L2 the tiles of the first piece that the first calls of issue() will load.
+  __device__ __forceinline__ void prefetch() const {
+    if (!more_) return;
+#pragma unroll
+    for (int stage = 0; stage < kTilesAhead; ++stage) {
+      const int tile = tile_ + stage * kTeam;
+      if (tile >= end_) return;
+      const int page = kHasPages ? page_of<true>(tile) : page_;
+      if constexpr (kSwizzled)
+        prefetch_boxes(tile, page);
+      else
+        prefetch_rows(tile, page);
+    }
+  }
+
+  // Rereads the page ids of the first tiles. The tiles have not changed since start().
+  __device__ __forceinline__ void look_again() {
+    if (more_) find_pages<true>();
+  }
+
+  __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
+  __device__ __forceinline__ unsigned factors(int stage) const {  // where kKeyFactors
+    return factors_ + stage * kFactorBytes;                       // where kKeyFactors
+  }                                                               // where kKeyFactors
+  __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
+  // Returns the barrier that completes when all warps of the ring have read the slot. Used only
+  // with kTogether.
+  __device__ __forceinline__ unsigned empty_barrier(int stage) const {
+    return barrier(kStages + stage);
+  }
+
+  // Requests the next tile, if there is one, into a slot that no warp reads any more. `round` is
+  // the number of times that the slot was requested before.
+  __device__ __forceinline__ void issue(int stage, unsigned round = 0) {
+    if (more_) {
+      if constexpr (kLoads == 0) copy_chunks(slot(stage));
+      if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
+      if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
+      copy_factors(factors(stage), barrier(stage));  // where kKeyFactors
+      if constexpr (kTogether) {
+        mbarrier_wait(empty_barrier(stage), (round & 1) ^ 1, "a slot of the cache");
+        copy_share(slot(stage), barrier(stage));
+      }
+      tile_ += kTeam;
+      advance<false>();
+    }
+    if constexpr (kLoads == 0) cp_async_commit();
+  }
+
+ private:
+  // Moves to the next tile, if there is one, and to the page of its keys.
+  template <bool kThroughL2>
+  __device__ __forceinline__ void advance() {
+    if (tile_ < end_) {
+      if constexpr (kHasPages) {
+        page_ = ahead_;
+        ahead_ = page_of<kThroughL2>(tile_ + kTeam);
+      }
+      return;
+    }
+    while (tile_ >= end_) {
+      DecodePiece piece;
+      more_ = walk_.next(
+          range_, parts_.base.batch, [&](int number) { return tiles_of(requests_[number]); },
+          &piece);
+      if (!more_) return;
+      const DecodeItem item(parts_, requests_, piece);
+      if (!item.has_tiles()) continue;
+      tile_ = piece.begin + team_warp();
+      end_ = piece.end;
+      request_ = piece.request;
+      length_ = item.request.length;
+      first_key_ = item.request.first_key;
+      head_ = item.kv_head;
+    }
+    find_pages<kThroughL2>();
+  }
+  template <bool kThroughL2>
+  __device__ __forceinline__ void find_pages() {
+    if constexpr (kHasPages) {
+      page_ = page_of<kThroughL2>(tile_);
+      ahead_ = page_of<kThroughL2>(tile_ + kTeam);
+    } else {
+      page_ = requests_.slot(request_);
+    }
+  }
+
+  // Returns the page id of this lane's key, own_key(), of the tile. The id is not checked. A key
+  // past the end has the page of the last key. Loads go through L1, which then also has the ids of
+  // the next tiles. kThroughL2 bypasses L1, for ids that the previous grid may still write.
+  template <bool kThroughL2>
+  __device__ __forceinline__ int page_of(int tile) const {
+    const int key = min(tile * kKeys + own_key(), length_ - 1);
+    const int* const row = parts_.cache.page_table + request_ * parts_.cache.page_table_stride;
+    return list_word<kThroughL2>(row + key / kPageRows);
+  }
+  // Returns the key of a tile whose page this lane finds. With kTogether it is a key of the warp's
+  // share.
+  static __device__ __forceinline__ int own_key() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return kTogether ? head_in_gang() * kShare + lane % kShare : lane % kKeys;
+  }
+  // Returns `page`, or 0 if `page` is out of range, so that no load leaves the cache.
+  __device__ __forceinline__ int inside(int page) const {
+    return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
+  }
+
+  __device__ __forceinline__ int row_in_page(int key) const {
+    return kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+  }
+  __device__ __forceinline__ const char* row_of(const OperandView& view, int page, int key) const {
+    const int row = row_in_page(key);
+    return static_cast<const char*>(view.data) +
+           kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
+  }
+
+  // Copies lines of 128 bytes with eight lanes each. A lane has the same 16 bytes of each panel of
+  // a row. Rows after the last key become zero.
+  template <class Tile>
+  __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
+    const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
+#pragma unroll 2
+    for (int first = 0; first < kKeys; first += 4) {
+      const int row = first + lane / 8, page = __shfl_sync(~0u, own, row),
+                key = tile_ * kKeys + row;
+      const char* const from = row_of(view, page, min(key, length_ - 1)) + chunk * 16;
+      const unsigned line = to + Tile::place(row, chunk);
+#pragma unroll
+      for (int panel = 0; panel < Tile::kCachedBytes / 128; ++panel)
+        cp_async_16<128>(line + panel * (kKeys * 128), from + panel * 128, key < length_ ? 16 : 0,
+                         policy_);
+    }
+  }
+  // Copies rows that are not whole lines, in chunks of 16 bytes. Rows after the last key become
+  // zero.
+  template <class Tile>
+  __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
+    constexpr int kChunks = Tile::kCachedBytes / 16;
+    const int own = inside(page_);
+#pragma unroll 4  // the 64-bit addresses of all chunks would not fit registers
+    for (int i = 0; i < kKeys * kChunks; i += 32) {
+      const int chunk = i + static_cast<int>(threadIdx.x) % 32, row = chunk / kChunks;
+      const int page = __shfl_sync(~0u, own, row % 32);
+      if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
+      const int key = tile_ * kKeys + row, column = chunk % kChunks;
+      const char* const from = row_of(view, page, min(key, length_ - 1)) + column * 16;
+      cp_async_16<0>(to + Tile::place(row, column), from, key < length_ ? 16 : 0, policy_);
+    }
+  }
+  template <class Tile>
+  __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
+    if constexpr (Tile::kHasPanels)
+      copy_lines_of<Tile>(to, view);
+    else
+      copy_chunks_of<Tile>(to, view);
+  }
+  __device__ __forceinline__ void copy_chunks(unsigned slot) const {
+    copy_of<KTile>(slot, parts_.base.k);
+    copy_of<VTile>(slot + KTile::kBytes, parts_.base.v);
+  }
+
+  // A lane has a key: of V for the upper lanes if a tile has 16.  // where kKeyFactors
+  __device__ __forceinline__ void copy_factors(unsigned first,               // where kKeyFactors
+                                               unsigned barrier) const {     // where kKeyFactors
+    const int lane = threadIdx.x % 32, at = lane % kKeys;                    // where kKeyFactors
+    const int key = tile_ * kKeys + at;                                      // where kKeyFactors
+    const int page = inside(page_), row = row_in_page(key);                  // where kKeyFactors
+    const bool exists = key < length_;                                       // where kKeyFactors
+    const unsigned to = first + at * 4;                                      // where kKeyFactors
+    if (kKeys == 32 || lane < kKeys)                                         // where kKeyFactors
+      load_key_factor(to, parts_.scales.k_scale, page, row, head_, exists);  // where kKeyFactors
+    if (kKeys == 32 || lane >= kKeys)                                        // where kKeyFactors
+      load_key_factor(to + kVFactorsAt, parts_.scales.v_scale, page, row,    // where kKeyFactors
+                      head_, exists);                                        // where kKeyFactors
+    if constexpr (kLoads != 0) cp_async_arrive(barrier);                     // where kKeyFactors
+  }                                                                          // where kKeyFactors
+  // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
+  __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
+    const int lane = threadIdx.x % 32, row = lane % kKeys,
+              keys = min(kKeys, length_ - tile_ * kKeys);
+    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kHeadDimQk + kHeadDimV));
+    __syncwarp();
+    if (row >= keys) return;
+    const int key = tile_ * kKeys + row, page = inside(page_);
+    if (kKeys == 32 || lane < kKeys)
+      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page, key),
+                kHeadDimQk * kKvBytes, barrier, policy_);
+    if (kKeys == 32 || lane >= kKeys)
+      bulk_load(slot + KTile::kBytes + row * VTile::kRowBytes, row_of(parts_.base.v, page, key),
+                kHeadDimV * kKvBytes, barrier, policy_);
+  }
+  __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
+    const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
+    // If lists change while they are read, head_ may be a head that does not exist. TMA boxes check
+    // bounds, bulk prefetches do not.
+    const bool is_head =
+        static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
+    if (key >= length_ || !is_head) return;
+    if (kKeys == 32 || lane < kKeys)
+      bulk_prefetch(row_of(parts_.base.k, inside(page), key), kHeadDimQk * kKvBytes, policy_);
+    if (kKeys == 32 || lane >= kKeys)
+      bulk_prefetch(row_of(parts_.base.v, inside(page), key), kHeadDimV * kKvBytes, policy_);
+  }
+
+  // Returns the origin of a box. The box has one head and the keys of a tile, which lie in one
+  // page. With kTogether it has one key and all heads of the gang.
+  __device__ __forceinline__ TensorCoord box_at(int key, int page) const {
+    return {0, row_in_page(key), kTogether ? head_ - head_in_gang() : head_, inside(page)};
+  }
+  __device__ __forceinline__ void copy_boxes(unsigned slot, unsigned barrier) const {
+    if (threadIdx.x % 32 != 0) return;
+    const TensorCoord at = box_at(tile_ * kKeys, page_);
+    mbarrier_arrive_expect_tx(barrier, kSlotBytes);
+    copy_panels<KTile, kHeadDimQk>(slot, maps_.k, barrier, at);
+    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
+  }
+  // Loads the warp's share of the tile, for kTogether. A lane loads one key.
+  __device__ __forceinline__ void copy_share(unsigned slot, unsigned barrier) const {
+    const int lane = threadIdx.x % 32, first = tile_ * kKeys + head_in_gang() * kShare;
+    const int keys = max(min(kShare, length_ - first), 0);
+    if (lane == 0)
+      mbarrier_arrive_expect_tx(barrier,
+                                keys * kHeads * (KTile::kCachedBytes + VTile::kCachedBytes));
+    __syncwarp();
+    if (lane >= keys) return;
+    const TensorCoord at = box_at(first + lane, page_);
+    copy_panels<KTile, kHeadDimQk>(slot + own_key() * KTile::kRowBytes, maps_.k, barrier, at);
+    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes + own_key() * VTile::kRowBytes, maps_.v,
+                                  barrier, at);
+  }
+  template <class Tile, int kHeadDim>
+  __device__ __forceinline__ void copy_panels(unsigned to, const TensorMap* map, unsigned barrier,
+                                              TensorCoord at) const {
+#pragma unroll
+    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
+      at.head_dim = column;
+      tma_load(to + column / kPanelColumns * (kKeys * Tile::kRowBytes), *map, barrier, at, policy_);
+    }
+  }
+  __device__ __forceinline__ void prefetch_boxes(int tile, int page) const {
+    const int key = tile * kKeys + (kTogether ? own_key() : 0);
+    if (threadIdx.x % 32 >= (kTogether ? kShare : 1) || key >= length_) return;
+    const TensorCoord at = box_at(key, page);
+    prefetch_panels<kHeadDimQk>(maps_.k, at);
+    prefetch_panels<kHeadDimV>(maps_.v, at);
+  }
+  template <int kHeadDim>
+  __device__ __forceinline__ void prefetch_panels(const TensorMap* map, TensorCoord at) const {
+#pragma unroll
+    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
+      at.head_dim = column;
+      tma_prefetch(*map, at, policy_);
+    }
+  }
+
+  const KernelParts& parts_;
+  const DecodeMaps& maps_;
+  CacheRequests& requests_;
+  const DecodeRange& range_;
+  DecodeWalk walk_;
+  const unsigned ring_, barriers_;
+  const unsigned factors_;  // where kKeyFactors
+  const L2Policy policy_;
+  int tile_, end_;  // the next tile, and the end of the piece
+  int request_, length_, first_key_, head_;
+  int page_, ahead_;  // unchecked page ids of the next tile and of the tile after it
+  bool more_;
+};
+
+}  // namespace attune

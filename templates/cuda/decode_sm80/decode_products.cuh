@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V
+// with mma.sync, for 16 rows of q and kKeys keys. Each warp has its own largest scores, sums and O;
+// decode_join.cuh joins them. decode_narrow.cuh multiplies with caches of 8 bits.
+#pragma once
+
+#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
+#include "cuda/decode_sm80/decode_items.cuh"
+#include "cuda/decode_sm80/decode_narrow.cuh"  // where kAccuracy
+#include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/parts/online_softmax.cuh"
+#include "cuda/parts/score_functions.cuh"  // where kScored
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "shared/score_of.h"  // where kScored
+
+namespace attune {
+
+constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles = kHeadDimV / 8;
+static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // dtype of the products
+constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K per ldmatrix
+constexpr int kTileStep = kNarrow ? 16 : 8;  // distance between the first columns of tiles of O
+constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // q stays in shared memory
+
+class DecodeProducts {
+ public:
+  // Reads the item's rows of q, as far as they exist.
+  __device__ __forceinline__ DecodeProducts(const KernelParts& parts, const DecodeItem& item,
+                                            unsigned shared)
+      : item_(item),
+        kept_q_(shared + kShared.q_at + threadIdx.x / 32 * decode_q_bytes(kHeadDimQk)),
+        softmax_({score_unit(parts, item)}) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      const bool exists = row < item.rows;
+      seen_[half] = decode_keys(DecodeRule{}, item.request, exists ? item.token(row) : 0);
+      if (!exists) seen_[half] = {0, item.request.length - 1};
+      const auto* const q =
+          reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(parts.base.q.data) +
+                                            (exists ? item.in(parts.base.q, row) : 0));
+#pragma unroll
+      for (int step = 0; step < kQkSteps; ++step) {
+        const int at_first = kNarrow ? lane % 4 * 2 : lane % 4,
+                  at_second = at_first + (kNarrow ? 1 : 4);
+        unsigned first = exists ? __ldg(q + step * 8 + at_first) : 0u;
+        unsigned second = exists ? __ldg(q + step * 8 + at_second) : 0u;
+        first = to_fp16<kDtypeQ>(first);    // where kAccuracy
+        second = to_fp16<kDtypeQ>(second);  // where kAccuracy
+        if constexpr (kKeepsQ) {
+          const unsigned at = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
+          store_shared_word(at, static_cast<int>(first));
+          store_shared_word(at + 16, static_cast<int>(second));
+        } else {
+          q_[step][half] = first;
+          q_[step][half + 2] = second;
+        }
+      }
+    }
+    if constexpr (kKeepsQ) __syncwarp();
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
+  }
+
+  // Sets the address of the factors of the next tile's keys.  // where kKeyFactors
+  __device__ __forceinline__ void take_factors(unsigned factors) {  // where kKeyFactors
+    factors_ = factors;                                             // where kKeyFactors
+  }                                                                 // where kKeyFactors
+
+  // Adds tile `tile` of the request. Slot `slot` holds it.
+  __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
+    const int first_key = tile * kKeys, keys = item_.request.length - first_key;
+    if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
+    float scores[1][kScoreTiles][4];
+    multiply_qk(slot, scores[0]);
+    multiply_scores(factors_, scores[0]);  // where kKeyFactors
+    unit_.raise(factors_, output_[0]);     // where kKeyFactors
+    hide(parts, first_key, scores[0]);
+    softmax_.raise_row_max(scores, output_);
+    multiply_pv(slot + KTile::kBytes, scores[0]);
+  }
+
+  // Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at column
+  // first_column(n) + lane_column(n, lane) + column.
+  static __device__ __forceinline__ constexpr int first_column(int n) {
+    return kNarrow ? n / 2 * 16 : n * 8;
+  }
+  static __device__ __forceinline__ int lane_column(int n, int lane) {
+    return kNarrow ? lane % 4 * 4 + n % 2 * 2 : lane % 4 * 2;
+  }
+  __device__ __forceinline__ float output(int n, int half, int column) const {
+    return unit_.value() * output_[0][n / 2 * 2 + column][2 * half + n % 2];  // where kKeyFactors
+    if constexpr (kNarrow) return output_[0][n / 2 * 2 + column][2 * half + n % 2];
+    return output_[0][n][2 * half + column];
+  }
+  __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
+  // Returns the sum, the same in the row's four lanes. All lanes of the warp must call it.
+  __device__ __forceinline__ float sum(int half) const {
+    float sum = softmax_.sum(0, half);
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+  }
+
+ private:
+  // Returns the factor that the softmax multiplies scores by; score programs return scores in log2.
+  static __device__ __forceinline__ float score_unit(const KernelParts& parts,
+                                                     const DecodeItem& item) {
+    float unit = parts.base.softmax_scale_log2;
+    unit *= score_factor(parts.scales.k_scale, item.kv_head);  // where kHeadFactors
+    (void)item;
+    return kIsScored ? 1.0f : unit;
+  }
+
+  static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
+
+  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN.
+  static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
+    constexpr int kChunks = kHeadDimV * kKvBytes / 16;
+    for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
+      const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
+      store_shared_16(VTile::pair(slot + KTile::kBytes +
+                                      VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
+                                  chunk / 2),
+                      {{0, 0, 0, 0}});
+    }
+    fence_proxy_async();  // before the next copy into this slot
+    __syncwarp();
+  }
+
+  static constexpr int kQRowBytes = kHeadDimQk * 2 + 16;
+  __device__ __forceinline__ void get_q(int step, unsigned (&q)[4]) const {
+    if constexpr (kKeepsQ) {
+      const int lane = threadIdx.x % 32;
+      ldmatrix_x4(q, kept_q_ + lane % 16 * kQRowBytes + lane / 16 * 16 + step * 32);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) q[i] = q_[step][i];
+    }
+  }
+
+  __device__ __forceinline__ void multiply_qk(unsigned k, float (&scores)[kScoreTiles][4]) const {
+    const int lane = threadIdx.x % 32;
+    const unsigned from = k + KTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2, head_in_slot());
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n)
+      scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < kQkSteps; step += kOfLoad) {
+      const unsigned address = KTile::pair(from, step / kOfLoad);
+      unsigned q[kOfLoad][4];
+#pragma unroll
+      for (int i = 0; i < kOfLoad; ++i) get_q(min(step + i, kQkSteps - 1), q[i]);
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; n += 2) {
+        unsigned b[4];
+        ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
+        if constexpr (!kNarrow) {
+          mma<kMath>(scores[n], q[0], b[0], b[1]);
+          mma<kMath>(scores[n + 1], q[0], b[2], b[3]);
+        }
+        multiply_narrow_qk(scores, n, q, b, step + 1 < kQkSteps);  // where kAccuracy
+      }
+    }
+  }
+
+  // Applies the score program, and hides the keys that a row does not see. In most tiles all rows
+  // see all keys.
+  __device__ __forceinline__ void hide(const KernelParts& parts, int first_key,
+                                       float (&scores)[kScoreTiles][4]) const {
+    const int key = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+    apply_program(parts, key, scores);  // where kScored
+    const int last_key = first_key + kKeys - 1;
+    const bool whole = first_key >= seen_[0].first && first_key >= seen_[1].first &&
+                       last_key <= seen_[0].last && last_key <= seen_[1].last;
+    if (__all_sync(~0u, whole)) return;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = key + n * 8 + i % 2;
+        if (at < seen_[i / 2].first || at > seen_[i / 2].last) scores[n][i] = hidden_score();
+      }
+    }
+  }
+
+  __device__ __forceinline__ void apply_program(const KernelParts& parts, int key,
+                                                float (&scores)[kScoreTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
+        const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
+        const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
+        float score = scores[n][i] * parts.base.softmax_scale;
+        score *= score_factor(parts.scales.k_scale, kv_head);  // where kHeadFactors
+        score = score_of(parts.scores, score, batch, head, kv_head, position, at);  // where kScored
+        scores[n][i] = score * kLog2E;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
+    const int lane = threadIdx.x % 32;
+    const unsigned from = v + VTile::offset(lane % 16, lane / 16, head_in_slot());
+    const unsigned lone = v + VTile::offset(lane % 16, 0, head_in_slot());  // where kAccuracy
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      unsigned p[4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float(&fragment)[4] = scores[2 * step + half];
+        softmax_.exponentiate(fragment, 0);
+        unit_.multiply(factors_, 2 * step + half, fragment);  // where kKeyFactors
+        p[2 * half] = pack<kMath>(fragment[0], fragment[1]);
+        p[2 * half + 1] = pack<kMath>(fragment[2], fragment[3]);
+      }
+#pragma unroll
+      for (int n = 0; n < kOutputTiles; n += 2 * kOfLoad) {
+        unsigned b[4];
+        unsigned rows = from;
+        // The row has 16 of 32 columns; another slot may follow.  // where kAccuracy
+        if (kNarrow && n + 2 == kOutputTiles) rows = lone;  // where kAccuracy
+        ldmatrix_x4_trans(b, VTile::pair(rows, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
+        if constexpr (!kNarrow) {
+          mma<kMath>(output_[0][n], p, b[0], b[1]);
+          mma<kMath>(output_[0][n + 1], p, b[2], b[3]);
+        }
+        multiply_narrow_pv(output_[0], n, p, b);  // where kAccuracy
+      }
+    }
+  }
+
+  const DecodeItem& item_;
+  const unsigned kept_q_;
+  unsigned q_[kKeepsQ ? 1 : kQkSteps][4];
+  DecodeKeys seen_[2];
+  float output_[1][kOutputTiles][4];
+  OnlineSoftmax<1> softmax_;
+  ValueUnit unit_;        // where kKeyFactors
+  unsigned factors_ = 0;  // where kKeyFactors
+};
+
+}  // namespace attune

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of a decode kernel. Each warp has its own ring of kStages slots. A slot has kKeys
+// rows of K and of V. So warps never wait for each other while they read the cache. With kLoads 3
+// the warps that read the same keys share a ring.
+//
+// | kLoads | how keys come                         | a row in shared memory                       |
+// |--------|---------------------------------------|----------------------------------------------|
+// | 0      | cp.async, 16 bytes a thread           | as with 2 if it has whole panels, else as    |
+// |        |                                       | with 1                                       |
+// | 1      | a bulk copy for each row              | its bytes, up to an odd number of 16-byte    |
+// |        |                                       | chunks: rows fall into different banks       |
+// | 2      | TMA boxes of kKeys rows               | panels of 128 bytes, in TMA's swizzle of 128 |
+// |        |                                       | bytes: a line of memory goes to one line of  |
+// |        |                                       | shared memory                                |
+// | 3      | TMA boxes of kHeads heads and one key | for each panel a line of 128 bytes per head  |
+// |        |                                       | and one idle line, in the same swizzle: keys |
+// |        |                                       | of a head fall into different banks          |
+#pragma once
+
+#include "cuda/ptx/shared_memory.cuh"
+#include "shared/layouts/decode_layout.h"
+
+namespace attune {
+
+constexpr bool kBoxes = kLoads == 2;
+constexpr bool kTogether = kLoads == 3;  // warps of kHeads heads share a ring
+constexpr bool kSwizzled = kBoxes || kTogether;
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
+constexpr int kKvBytes = kNarrow ? 1 : 2;      // of an element of the cache
+constexpr int kPanelColumns = 128 / kKvBytes;
+static_assert(!kSwizzled || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
+              "boxes have whole panels");
+
+// The rows of K, or of V, of a slot.
+template <int kHeadDim>
+struct DecodeTile {
+  static constexpr int kCachedBytes = kHeadDim * kKvBytes;
+  static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
+  static constexpr bool kHasPanels = decode_has_panels(kLoads, kCachedBytes);
+  static constexpr int kRowBytes = kHasPanels ? kLines * 128 : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kLoads);
+
+  // Returns the offset of 16 bytes of a row.
+  static __device__ __forceinline__ unsigned place(int row, int chunk) {
+    return kHasPanels ? chunk / 8 * (kKeys * 128) + row * 128 + (chunk ^ row) % 8 * 16
+                      : row * kRowBytes + chunk * 16;
+  }
+
+  // Returns the offset at which an ldmatrix begins; pair() moves the address on. `head` is the
+  // head's index within the row.
+  static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
+    const int line = row * kLines + head;
+    return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
+  }
+  // Returns the address 2 * pair chunks of 16 bytes further on in the same row. `address` is the
+  // address of chunk 0 or 1.
+  static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
+    if constexpr (!kHasPanels) return address + pair * 32;
+    return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
+  }
+};
+using KTile = DecodeTile<kHeadDimQk>;
+using VTile = DecodeTile<kHeadDimV>;
+
+constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
+                                               kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
+constexpr int kSlotBytes = kShared.slot_bytes;
+// Barriers of a ring. One per slot says that it is full; if warps share it, another says that all
+// have read it.
+constexpr unsigned kBarriersOfRing = kStages * (kTogether ? 2 : 1);
+// The number of tiles that a warp requests before it reads its first. Warps that share a ring
+// request a tile when they have read the one before.
+constexpr int kTilesAhead = kStages - (kTogether ? 1 : 0);
+
+}  // namespace attune

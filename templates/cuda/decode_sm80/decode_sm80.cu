@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode_sm80: attention of a few rows of q over long caches (op attention_kvcache), for sm_80 and
+// later; sm_90 reads the cache by bulk copies or TMA. A fixed number of teams of warps shares all
+// work (shared/layouts/decode_partition.h). Each team finds its share from the lengths in device
+// memory. An item is up to 16 rows that share a head of K: tokens times heads of a group, at any
+// ratio. The kernel waits only for memory, so each warp reads its own tiles without synchronising
+// with others. The warps of a team synchronise once per piece.
+//
+// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
+// (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
+// (decode_sm80/decode_narrow.cuh) or each key (decode_sm80/decode_factors.cuh).
+//
+// | knob       | values     | meaning                                                             |
+// |------------|------------|---------------------------------------------------------------------|
+// | warps      | 2 .. 16    | warps per block                                                     |
+// | keys       | 16, 32     | keys per tile                                                       |
+// | stages     | 2 .. 6     | tiles in flight per warp                                            |
+// | team       | 1 .. warps | warps that share a piece and join their results after it; other     |
+// |            |            | warps never sync                                                    |
+// | heads      | 1 .. 8     | teams that read the same keys, each for a different head            |
+// | min_blocks | 1 .. 3     | minimum of resident blocks per multiprocessor                       |
+// | min_tiles  | 2 .. 16    | minimum of tiles per team: short caches take fewer                  |
+// | charge     | 1 .. 8     | overhead of an item, in tiles                                       |
+// | waits      | 0, 1       | the team that joins the parts of an item: the last to finish, or    |
+// |            |            | the team of the first part, which waits                             |
+// | loads      | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads       |
+// |            |            | (decode_slots.cuh)                                                 |
+//
+// README.md explains how it works and why. Shared memory: decode_slots.cuh.
+// Workspace: shared/layouts/decode_layout.h.
+#include "cuda/decode_sm80/decode_sm80_knobs.cuh"
+
+#include "cuda/parts/score_functions.cuh"  // where kScoreArgs
+#include "shared/kernel_arguments.h"
+
+#include "cuda/decode_sm80/decode_join.cuh"
+#include "cuda/decode_sm80/decode_loads.cuh"
+#include "cuda/decode_sm80/decode_products.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
+#include "shared/request_scores.h"  // where kRequestLengths
+
+namespace attune {
+
+// A warp's part of a piece: every kTeam-th tile.
+class DecodeConsumer {
+ public:
+  __device__ __forceinline__ explicit DecodeConsumer(DecodeLoads& loads) : loads_(loads) {}
+
+  __device__ __forceinline__ void run(const KernelParts& parts, const DecodePiece& piece,
+                                      DecodeProducts& products) {
+    for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
+      wait();
+      products.take_factors(loads_.factors(stage_));  // where kKeyFactors
+      products.add(parts, loads_.slot(stage_), tile);
+      __syncwarp();  // all lanes have read the slot
+      give_back();
+    }
+  }
+  // With kTogether: steps through the tiles of a piece without computing, for a team whose head
+  // does not exist. Other teams of the ring use the same keys.
+  __device__ __forceinline__ void pass(const DecodePiece& piece) {
+    for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
+      wait();
+      give_back();
+    }
+  }
+
+ private:
+  // Starts to load the next tile into this slot. If warps share the ring, it uses the slot of the
+  // previous tile instead, which the other warps have most probably read too.
+  __device__ __forceinline__ void give_back() {
+    if constexpr (kTogether) {
+      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
+      const bool wraps = stage_ == 0;
+      loads_.issue(wraps ? kStages - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
+    } else {
+      loads_.issue(stage_);
+    }
+    next();
+  }
+  __device__ __forceinline__ void wait() const {
+    if constexpr (kLoads == 0) {
+      cp_async_wait<kStages - 1>();
+      __syncwarp();
+    } else {
+      mbarrier_wait(loads_.barrier(stage_), phase_, "keys of the cache");
+    }
+  }
+  __device__ __forceinline__ void next() {
+    if (++stage_ < kStages) return;
+    stage_ = 0;
+    phase_ ^= 1u;
+  }
+
+  DecodeLoads& loads_;
+  int stage_ = 0;
+  unsigned phase_ = 0;
+};
+
+__device__ __forceinline__ void init_barriers(unsigned shared) {
+  const unsigned lane = threadIdx.x % 32;
+  const bool is_first = !kTogether || head_in_gang() == 0;  // first of the ring's warps
+  if (is_first && lane < kBarriersOfRing)
+    mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
+                  32 +  // all lanes load factors  // where kKeyFactors
+                      (kTogether ? kHeads : 1));
+  fence_mbarrier_init();
+  fence_proxy_async();
+  if constexpr (kTogether)
+    __syncthreads();
+  else
+    __syncwarp();
+}
+
+}  // namespace attune
+
+// Tensor maps follow the argument parts.
+#define ATTUNE_MAP , const __grid_constant__ attune::TensorMap
+#define ATTUNE_MAPS
+#undef ATTUNE_MAPS                                     // where kTensorBoxes
+#define ATTUNE_MAPS ATTUNE_MAP k_map ATTUNE_MAP v_map  // where kTensorBoxes
+
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBlocks)
+    attune_kernel(                                         // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::ScaleArgs scales,  // where kAccuracy
+        const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
+  using namespace attune;
+  extern __shared__ __align__(1024) char shared[];
+  ScoreArgs of_request = scores;  // where kRequestLengths
+  const KernelParts parts{
+      args,
+      scales,      // where kAccuracy
+      scores,      // where kScoreArgs unless kRequestLengths
+      of_request,  // where kRequestLengths
+      cache,
+  };
+  DecodeMaps maps;
+  maps = {&k_map, &v_map};  // where kTensorBoxes
+  if constexpr (kLoads != 0) {
+    init_barriers(shared_address(shared));
+    if (threadIdx.x == 0) prefetch_tensor_map(k_map);  // where kTensorBoxes
+    if (threadIdx.x == 0) prefetch_tensor_map(v_map);  // where kTensorBoxes
+  }
+  DecodeRange range;
+  CacheRequests requests(parts);
+  DecodeWalk walk;
+  DecodeLoads loads(parts, maps, requests, range, shared_address(shared));
+  // With dependent launch, look up the work and prefetch the first tiles into L2 early. Keep the
+  // result only if the lists are unchanged once the previous grid has ended.
+#pragma unroll 1
+  for (bool is_early = kStartsEarly;; is_early = false) {
+    walk = find_range(parts, requests, &range);
+    loads.start(walk);
+    if (!is_early) break;
+    if constexpr (kStartsEarly) {
+      loads.prefetch();
+      wait_for_prior_grid();
+      let_next_grid_start();
+    }
+    if (requests.still_are()) {
+      loads.look_again();
+      break;
+    }
+    requests.load<true>(0);
+  }
+#pragma unroll 1
+  for (int stage = 0; stage < kTilesAhead; ++stage) loads.issue(stage);
+  DecodeConsumer consumer(loads);
+  DecodeJoin join(parts, shared);
+  DecodePiece piece;
+  while (walk.next(
+      range, args.batch, [&](int number) { return tiles_of(requests[number]); }, &piece)) {
+    const DecodeItem item(parts, requests, piece);
+    if (!item.has_tiles()) continue;
+    if constexpr (kTogether) {
+      if (item.rows <= 0) {
+        consumer.pass(piece);
+        continue;
+      }
+    }
+    take_lengths(item.request, &of_request);  // where kRequestLengths
+    DecodeProducts products(parts, item, shared_address(shared));
+    consumer.run(parts, piece, products);
+    join.finish(item, piece, products);
+  }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The consumer of mla_sm90 with fewer than 64 rows per tile: one warpgroup, which computes all
+// columns of O (mla_keys_first.cuh).
+#pragma once
+
+#include "cuda/cache_sm90/cache_request_args.cuh"
+#include "cuda/mla_sm90/mla_keys_first_end.cuh"
+
+namespace attune {
+
+// Does nothing: this consumer needs only the barriers that every cache kernel has.
+__device__ __forceinline__ void init_mla_barriers(unsigned) {}
+
+__device__ __forceinline__ void consume_mla(const KernelParts& parts, unsigned shared, int) {
+  RequestArgs request(parts);
+  KeysFirstConsumer consumer(shared);
+  CacheReader tiles(shared);
+  CacheTile tile;
+  bool more = tiles.next(&tile);
+  while (more) {
+    request.move_to(tile.request);
+    OutputOfColumns o;
+    ColumnStats stats;
+    consumer.attend(request.args(), tile.place, tiles.parity(), o, &stats);
+    const KeysFirstEnd end(request.args(), tile.place);
+    if (kScheduler == kDrawn || tile.parts == 1) {
+      end.store(o, stats);
+    } else {
+      const CacheJoin join(parts, 0);
+      float* const part = join.part(tile.slot);
+      end.leave(part, join.stats_in(part), o, stats);
+      join.join_if_last(request.args(), tile);
+    }
+    more = tiles.next(&tile);
+  }
+}
+
+}  // namespace attune

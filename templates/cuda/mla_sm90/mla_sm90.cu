@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla_sm90: attention over caches whose values are the first columns of their keys, for sm_90a with
+// wgmma. This is v_in_k: absorbed latent attention with 576 columns of K, 512 of V and one head of
+// K. A tile has up to 64 rows, tokens times heads. Each key is loaded into shared memory once and
+// serves as K and as V (mla_sm90/mla_consumer.cuh; with fewer than 64 rows
+// mla_sm90/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90. Knobs:
+//
+// | knob       | values   | meaning                                                               |
+// |------------|----------|-----------------------------------------------------------------------|
+// | scheduler  | 3, 2     | equal shares of all steps, or whole tiles drawn one after the other   |
+// |            |          | (cache_stream.cuh)                                                    |
+// | rows       | 64 .. 16 | rows per tile; if fewer than 64, the M dimension of wgmma is keys and |
+// |            |          | the N dimension is rows of Q                                          |
+// | pack_heads | 1 .. 64  | heads of a group that share the rows of a tile                        |
+// | min_tiles  | 1 .. 8   | minimum of steps per share                                            |
+// | charge     | 1, 2     | overhead of a tile, in steps                                          |
+//
+// q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
+// pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: README.md.
+#define ATTUNE_MLA 1  // selects the layout of mla_sm90 in sm90/sm90_layout.cuh
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+
+#include "cuda/mla_sm90/mla_sm90_knobs.cuh"
+
+namespace attune {
+
+constexpr int kTransposeInside = 0;  // V is not transposed
+// A TMA box lies within a page, so blocks of keys begin at multiples of kBlockN.
+constexpr bool kBlocksFollowWindow = false;
+
+}  // namespace attune
+
+#include "cuda/sm90/sm90_layout.cuh"
+
+#include "cuda/mla_sm90/mla_roles.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attune_kernel(  // in the order of the argument parts
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ TensorMap map_k) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  const KernelParts parts{
+      args,
+      cache,
+  };
+  run_mla_roles(parts, shared_bytes, map_k);
+}
+
+}  // namespace attune

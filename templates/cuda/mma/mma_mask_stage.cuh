@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applies the mask program of the mma.sync kernels to the scores, only in blocks that a tile sees
+// partly. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
+#pragma once
+
+#include "cuda/mma/mma_products.cuh"
+#include "cuda/mma/tile_state.cuh"
+#include "cuda/parts/block_list.cuh"
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/score_functions.cuh"
+#include "cuda/parts/score_values.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "generated/mask_program.h"
+
+namespace attune {
+
+// Hides the scores of one block. A thread has the rows at 16 m and 16 m + 8 after its first row.
+__device__ __forceinline__ void hide_scores(const KernelParts& parts, const TileState& state,
+                                            int block, Scores& s) {
+  const ScoreArgs& scores = parts.scores;
+  const Tile tile = state.tile();
+  const int thread = reread_thread_index();
+  const int first_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles + thread % 32 / 4;
+  const int batch = scores.batch0 + tile.batch, head = scores.head0 + tile.head;
+  const int kv_head = scores.kv_head0 + tile.head / kGqaRatio;
+  const MaskHead on_head = mask_head(scores, batch, head, kv_head);
+  const int key =
+      scores.kv_position0 + block * kBlockN + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int q_idx = scores.q_position0 + first_row + 16 * m + 8 * half;
+      const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int kv_idx = reread(key) + (kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8) + j;
+          const MaskColumn column = mask_column(scores, on_head, batch, head, kv_head, kv_idx);
+          if (!mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx, kv_idx))
+            s[m][n][2 * half + j] = hidden_score();
+        }
+      }
+    }
+  }
+}
+
+// Hides scores of a block if the list's entry marks the block as partly visible.
+__device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
+                                             int entry, int block, Scores& s) {
+  if (is_partial(entry, 0)) hide_scores(parts, state, block, s);
+}
+
+}  // namespace attune

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of prefill_sm89, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
+#pragma once
+
+#include "cuda/parts/default_spec_8bit.cuh"
+
+namespace attune {
+
+constexpr int kArch = 89;
+
+constexpr int kBlockM = 128;     // rows of Q per tile
+constexpr int kBlockN = 64;      // rows of K and V per step: a multiple of 32
+constexpr int kWarps = 4;        // each owns block_m / warps rows: 16 or 32
+constexpr int kStages = 2;       // 1 to 5: slots for K, and as many for V; with kShareKv for both
+constexpr int kShareKv = 0;      // 1: K and V use the slots of the ring by turns
+constexpr int kQPlace = 0;       // 0 shared memory, 1 registers, 2 registers, through the ring
+constexpr int kMinBlocks = 2;    // blocks per multiprocessor that the registers must allow
+constexpr int kPersistent = 0;   // 1: as many blocks as fit, each takes tile after tile
+constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 as 1, within L2-sized sections
+constexpr int kHoldOffsets = 0;  // 1: ldmatrix offsets stay in registers, 0: recomputed each step
+constexpr int kLoadHint = 128;   // bytes that L2 fetches around a load: 128, 256, 0 its own choice
+constexpr int kFlush = 1;        // 1: products with V are added up in fp32 registers
+constexpr int kUnpack = 0;       // 1: products in fp16, for sm_90 and sm_100
+
+}  // namespace attune

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots through which K and V tiles go from the producer to the consumers, and the mbarriers
+// that guard them.
+//
+//   producer, one thread:      wait empty[slot], announce bytes on full[slot], TMA
+//   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
+//
+// Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The
+// producer waits for the opposite parity, so its first round passes. K and V have separate
+// barriers, so the consumer releases K right after Q K.
+#pragma once
+
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/sm90/sm90_layout.cuh"
+
+namespace attune {
+
+// Slot and parity in one register.
+template <int kSlots>
+class SlotCursor {
+ public:
+  __device__ __forceinline__ int slot() const { return state_ >> 1; }
+  __device__ __forceinline__ unsigned parity() const { return state_ & 1; }
+  __device__ __forceinline__ void advance() {
+    state_ += 2;
+    if (state_ >= 2 * kSlots) state_ = (state_ - 2 * kSlots) ^ 1;
+  }
+
+ private:
+  int state_ = 0;
+};
+
+// Positions of one side. With one ring, K and V tiles alternate through the same slots.
+struct KvCursors {
+  SlotCursor<kLayout.k_slots> k;
+  SlotCursor<(kKvRing > 0 ? 1 : kLayout.v_slots)> own_v;
+
+  __device__ __forceinline__ auto& v() {
+    if constexpr (kKvRing > 0) {
+      return k;
+    } else {
+      return own_v;
+    }
+  }
+};
+
+// A consumer's place among the slots. It holds the values that the next step needs at once: the
+// address of the barrier, the low half of the tile's descriptor, and the parity.
+template <int kSlots, int kSlotBytes>
+class SlotWalk {
+ public:
+  __device__ __forceinline__ SlotWalk(unsigned first_full, unsigned first_tile)
+      : end_(first_full + 8 * kSlots), full_(first_full), tile_(first_tile) {}
+
+  __device__ __forceinline__ unsigned full() const { return full_; }
+  __device__ __forceinline__ unsigned empty() const { return full_ + 8 * kSlots; }
+  __device__ __forceinline__ unsigned tile() const { return tile_; }
+  __device__ __forceinline__ unsigned parity() const { return parity_; }
+  __device__ __forceinline__ void advance() {
+    full_ += 8;
+    tile_ += kSlotBytes / 16;
+    if (full_ == end_) {
+      full_ -= 8 * kSlots;
+      tile_ -= kSlots * kSlotBytes / 16;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  unsigned end_;
+  unsigned full_;
+  unsigned tile_;
+  unsigned parity_ = 0;
+};
+
+constexpr int kConsumerWarps = 4 * kWarpgroups;    // unless kMla
+#ifdef ATTUNE_MLA                                  // where kMla
+constexpr int kConsumerWarps = 4 * kMlaConsumers;  // where kMla
+constexpr int kQueryWarps = 2;                     // of 72 KB  // where kMla
+#endif                                             // where kMla
+#ifndef ATTUNE_MLA                                 // where kCacheArgs
+constexpr int kQueryWarps = 1;                     // copy rows of Q  // where kCacheArgs
+#endif                                             // where kCacheArgs
+
+__device__ __forceinline__ void init_barriers(unsigned shared) {
+  for (int i = 0; i < kWarpgroups; ++i) {
+    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);            // unless kCacheArgs
+    mbarrier_init(shared + kLayout.q_full + 8 * i, kQueryWarps);  // where kCacheArgs
+    mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
+  }
+  for (int i = 0; i < kLayout.k_slots; ++i) {
+    mbarrier_init(shared + kLayout.k_full + 8 * i, 1);               // unless kDiagonalTerms
+    mbarrier_init(shared + kLayout.k_full + 8 * i, 1 + kIdleWarps);  // where kDiagonalTerms
+    mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
+  }
+  for (int i = 0; i < kLayout.v_slots; ++i) {
+    mbarrier_init(shared + kLayout.v_full + 8 * i, kTransposeInside ? kIdleWarps : 1);
+    mbarrier_init(shared + kLayout.v_empty + 8 * i, kConsumerWarps);
+  }
+  for (int i = 0; i < kTileSlots; ++i) {
+    mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
+    const int readers = kConsumerWarps + kIdleWarps;                     // where kCacheArgs
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, readers);         // where kCacheArgs
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);  // unless kCacheArgs
+  }
+  if constexpr (kTransposeInside) {
+    for (int i = 0; i < kLayout.v_slots; ++i) {
+      mbarrier_init(shared + kLayout.given_full + 8 * i, 1);
+      mbarrier_init(shared + kLayout.given_empty + 8 * i, kIdleWarps);
+      mbarrier_init(shared + kLayout.stop + 8 * i, 1);
+    }
+  }
+  fence_mbarrier_init();
+}
+
+}  // namespace attune

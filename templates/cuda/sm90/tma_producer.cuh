@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The producer role: one thread that keeps Q and the slots of K and V filled through TMA. It loads
+// K and V in the order in which the consumers take them (wgmma_consumer.cuh). A single ring for
+// both depends on this order.
+#pragma once
+
+#include "cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/kv_pipeline.cuh"
+#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
+#include "cuda/sm90/tile_stream.cuh"
+
+namespace attune {
+
+// Loads adjacent panels of kRows x kRowBytes of one operand, from `column` on, into consecutive
+// panels of shared memory. A panel there has room for kRoom rows.
+template <int kPanels, int kRows, int kRowBytes, int kRoom = kRows>
+__device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
+                                            unsigned full, int column, int row, int head,
+                                            int batch) {
+  mbarrier_arrive_expect_tx(full, kPanels * kRows * kRowBytes);
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel)
+    tma_load(shared_address + panel * kRoom * kRowBytes, map, full,
+             {column + panel * kRowBytes / kOperandBytes, row, head, batch});
+}
+
+}  // namespace attune
+
+#include "cuda/sm90/wide_loads.cuh"  // where kKParts
+
+namespace attune {
+
+class TmaProducer {
+ public:
+  __device__ __forceinline__ TmaProducer(unsigned shared, const TensorMap& q, const TensorMap& k,
+                                         const TensorMap& v)
+      : shared_(shared), q_(q), k_(k), v_(v) {}
+
+  // Tiles work through their lists in this map.  // where kMaskProgram
+  __device__ __forceinline__ TmaProducer& follow(const BlockMapArgs& map) {  // where kMaskProgram
+    map_ = &map;                                                             // where kMaskProgram
+    return *this;                                                            // where kMaskProgram
+  }                                                                          // where kMaskProgram
+
+  __device__ __forceinline__ void run(const AttentionArgs& args) {
+    bool first = true;
+    if constexpr (kWaitsForPriorGrid) wait_for_prior_grid();
+    TileStream tiles(args, shared_);
+    tiles.follow(*map_);  // where kMaskProgram
+    for (PrefillTile tile = tiles.first(); !tiles.done();) {
+      if (first) take_from_list(*map_, &tile);     // where kMaskProgram
+      BlockWalk blocks(tile);                      // where kMaskProgram
+      int behind = block_of_entry(blocks.take());  // whose V comes next  // where kMaskProgram
+      const int kv_head = tile.head / kGqaRatio;
+      v_column_ = tile.v_column;  // where kVSlices
+      row_ = tile.first_row;      // where kDiagonalTerms
+      head_ = tile.head;          // where kDiagonalTerms
+      const int origin = first_key(args, tile.first_row);
+      const auto key = [&](int block) { return origin + block * kBlockN; };
+      load_k(key(tile.last_block), kv_head, tile.batch);
+      load_q(tile, tiles.parity());
+      if (kWaitsForVTranspose && first) wait_for_prior_grid();  // the prior grid prepared V
+      first = false;
+#pragma unroll 1
+      for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
+        block = block_of_entry(blocks.take());  // where kMaskProgram
+        if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
+        load_v(key(block + 1), kv_head, tile.batch);  // unless kMaskProgram
+        load_v(key(behind), kv_head, tile.batch);     // where kMaskProgram
+        behind = block;                               // where kMaskProgram
+        if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
+      }
+      // Draws late, so that the block that is done first takes the next tile. The load of V hides
+      // the latency of the draw.
+      const int next = tiles.draw();
+      load_v(key(tile.first_block), kv_head, tile.batch);
+      tile = tiles.publish(next);
+    }
+    if constexpr (kTransposeInside) stop_transposing();
+    if constexpr (kWaitsForPriorGrid) let_next_grid_start();
+    stop_diagonals();  // where kDiagonalTerms
+  }
+
+ private:
+  __device__ __forceinline__ void load_q(const PrefillTile& tile, unsigned parity) {
+#pragma unroll
+    for (int i = 0; i < kWarpgroups; ++i) {
+      mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, parity ^ 1, "q_empty");
+      load_panels<kLayout.panels_qk, kHeldRows, kLayout.row_qk, kWarpgroupRows>(
+          shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i, 0,
+          tile.first_row + i * kHeadRows, tile.head, tile.batch);
+    }
+  }
+
+  __device__ __forceinline__ void load_k(int key, int head, int batch) {
+    return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
+    const int slot = cursors_.k.slot();
+    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
+    tell_diagonals(shared_, slot, key, row_, head_, batch);  // where kDiagonalTerms
+    load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
+        shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
+        0, key, head, batch);
+    cursors_.k.advance();
+  }
+
+  __device__ __forceinline__ void load_v(int key, int head, int batch) {
+    if constexpr (kTransposeInside) return load_given_v(key, head, batch);
+    const int column = v_column_;                                            // where kVSlices
+    return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
+    const int slot = cursors_.v().slot();
+    mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
+    load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
+        shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
+        kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
+    cursors_.v().advance();
+  }
+
+  // Waits until the idle warps free a slot of V as given; the idle warps wait for the consumers.
+  __device__ __forceinline__ int await_given_slot() {
+    const int slot = cursors_.v().slot();
+    mbarrier_wait(shared_ + kLayout.given_empty + 8 * slot, cursors_.v().parity() ^ 1,
+                  "given_empty");
+    return slot;
+  }
+
+  __device__ __forceinline__ void load_given_v(int key, int head, int batch) {
+    const int slot = await_given_slot();
+    load_panels<kLayout.panels_given, kBlockN, kLayout.row_given>(
+        shared_ + kLayout.given_v + slot * kLayout.given_bytes, v_,
+        shared_ + kLayout.given_full + 8 * slot, 0, key, head, batch);
+    cursors_.v().advance();
+  }
+
+  __device__ __forceinline__ void stop_transposing() {
+    const int slot = await_given_slot();
+    mbarrier_arrive(shared_ + kLayout.stop + 8 * slot);
+    mbarrier_arrive(shared_ + kLayout.given_full + 8 * slot);
+  }
+
+  __device__ __forceinline__ void stop_diagonals() {              // where kDiagonalTerms
+    const int slot = cursors_.k.slot();                           // where kDiagonalTerms
+    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot;  // where kDiagonalTerms
+    mbarrier_wait(empty, cursors_.k.parity() ^ 1, "k_empty");     // where kDiagonalTerms
+    tell_diagonals(shared_, slot, 0, 0, kNoHead, 0);              // where kDiagonalTerms
+  }                                                               // where kDiagonalTerms
+
+  unsigned shared_;
+  const TensorMap& q_;
+  const TensorMap& k_;
+  const TensorMap& v_;
+  const BlockMapArgs* map_ = nullptr;  // where kMaskProgram
+  KvCursors cursors_;
+  int v_column_ = 0;  // where kVSlices
+  int row_ = 0;       // of the tile  // where kDiagonalTerms
+  int head_ = 0;      // where kDiagonalTerms
+};
+
+}  // namespace attune

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_reference: gradients of attention in fp32, from the definition. With z the scores, P =
+// exp(z - lse) and delta = rowsum(dout * o) - dlse:
+//   dv_j = sum_i P_ij dout_i,  ds_ij = P_ij (dout_i . v_j - delta_i),
+//   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i
+// One warp per query row computes delta and dq. One warp per key computes dk and dv, over all rows
+// of all heads that share the key. It is slow and simple on purpose. It takes fp32, bf16 or fp16
+// and any head dims, and uses no shared memory.
+//
+// Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
+#include "cuda/parts/score_functions.cuh"  // where kScored
+#include "cuda/small/backward_reference_knobs.cuh"
+#include "shared/kernel_arguments.h"
+#include "shared/numbered_row.h"
+#include "shared/score_of.h"  // where kScored
+#include "shared/slope_of.h"  // where kSloped
+
+#include "cuda/small/reference_rows.cuh"
+#include "shared/dropout.h"  // where kDropout
+
+namespace attune {
+
+template <int kColumns>
+struct Row {
+  static constexpr int kPerLane = (kColumns + 31) / 32;
+  float at[kPerLane];  // lane l has elements l, l + 32, ...
+
+  __device__ Row() {
+    for (float& value : at) value = 0.0f;
+  }
+  template <Dtype kDtype>
+  __device__ static Row of(const OperandView& view, int batch, int head, int row, int lane) {
+    Row all;
+    const long long first = place(view, batch, head, row);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (lane + 32 * i < kColumns) all.at[i] = load<kDtype>(view.data, first + lane + 32 * i);
+    return all;
+  }
+  template <Dtype kDtype>
+  __device__ void write(const OperandView& view, int batch, int head, int row, int lane,
+                        float factor) const {
+    const long long first = place(view, batch, head, row);
+    return add_to(static_cast<float*>(view.data) + first, lane, factor);  // where kAccumulate
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (lane + 32 * i < kColumns) store<kDtype>(view.data, first + lane + 32 * i, factor * at[i]);
+  }
+  __device__ void add_to(float* sums, int lane, float factor) const {       // where kAccumulate
+    for (int i = 0; i < kPerLane; ++i)                                      // where kAccumulate
+      if (lane + 32 * i < kColumns) sums[lane + 32 * i] += factor * at[i];  // where kAccumulate
+  }                                                                         // where kAccumulate
+  __device__ static long long place(const OperandView& view, int batch, int head, int row) {
+    return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
+  }
+  // Returns the dot product with `other`, in all lanes.
+  __device__ float dot(const Row& other) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) sum += at[i] * other.at[i];
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
+    return sum;
+  }
+  __device__ void add(float factor, const Row& other) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) at[i] += factor * other.at[i];
+  }
+};
+using RowQk = Row<kHeadDimQk>;
+using RowV = Row<kHeadDimV>;
+
+__device__ float* delta_of(const AttentionArgs& args, int batch, int head, int row) {
+  const long long heads = static_cast<long long>(batch) * args.num_heads_q + head;
+  return static_cast<float*>(args.workspace) + heads * args.seqlen_q + row;
+}
+
+// P and dS of one row and one key.
+struct Pair {
+  float p = 0.0f, ds = 0.0f;
+
+  __device__ Pair(const AttentionArgs& args,
+                  const ScoreArgs& scores,     // where kScoreArgs
+                  const DropoutArgs& dropout,  // where kDropout
+                  int batch, int head, int row, int key, const RowQk& q, const RowQk& k,
+                  const RowV& dout, const RowV& v) {
+    const int head_kv = head / kGqaRatio;  // where kScored
+    const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
+    if (lse == __int_as_float(0xff800000)) return;  // the row sees no key
+    float score = q.dot(k) * args.softmax_scale;
+    float bend = slope_of(scores, score, batch, head, head_kv, row, key);  // where kSloped
+    score = score_of(scores, score, batch, head, head_kv, row, key);       // where kScored
+    p = expf(score - lse);
+    float dp = dout.dot(v);
+    const unsigned all = batch * args.num_heads_q + head;       // where kDropout
+    const float kept = dropout_factor(dropout, all, row, key);  // where kDropout
+    dp *= kept;                                                 // where kDropout
+    ds = p * (dp - *delta_of(args, batch, head, row));
+    p *= kept;   // where kDropout
+    ds *= bend;  // where kSloped
+  }
+};
+
+}  // namespace attune
+
+// In each of the three kernels, block b computes rows [b * kWarps, (b + 1) * kWarps). Rows of all
+// batch entries and heads are numbered row first.
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
+    attune_delta(const __grid_constant__ attune::AttentionArgs args,
+                 const __grid_constant__ attune::GradientArgs gradients) {
+  using namespace attune;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const NumberedRow at =
+      numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
+                   args.num_heads_q, args.seqlen_q);
+  if (!at.exists) return;
+  const float sum = RowV::of<kDtypeO>(args.o, at.batch, at.head, at.row, lane)
+                        .dot(RowV::of<kDtypeO>(gradients.dout, at.batch, at.head, at.row, lane));
+  float dlse = 0.0f;
+  if (gradients.dlse != nullptr)
+    dlse = gradients.dlse[at.batch * gradients.dlse_batch_stride +
+                          at.head * gradients.dlse_head_stride + at.row];
+  if (lane == 0) *delta_of(args, at.batch, at.head, at.row) = sum - dlse;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
+    attune_kernel(                                            // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::GradientArgs gradients) {
+  using namespace attune;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const NumberedRow at =
+      numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
+                   args.num_heads_q, args.seqlen_q);
+  if (!at.exists || !kGradientQ) return;
+  const RowQk q = RowQk::of<kDtypeQ>(args.q, at.batch, at.head, at.row, lane);
+  const RowV dout = RowV::of<kDtypeO>(gradients.dout, at.batch, at.head, at.row, lane);
+  RowQk dq;
+  for (int key = 0; key < args.seqlen_kv; ++key) {
+    if (!visible(args, at.row, key)) continue;
+    const RowQk k = RowQk::of<kDtypeKv>(args.k, at.batch, at.head / kGqaRatio, key, lane);
+    const RowV v = RowV::of<kDtypeKv>(args.v, at.batch, at.head / kGqaRatio, key, lane);
+    const Pair pair(args,
+                    scores,   // where kScoreArgs
+                    dropout,  // where kDropout
+                    at.batch, at.head, at.row, key, q, k, dout, v);
+    dq.add(pair.ds, k);
+  }
+  dq.write<kDtypeQ>(gradients.dq, at.batch, at.head, at.row, lane, args.softmax_scale);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
+    attune_keys(                                              // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::GradientArgs gradients) {
+  using namespace attune;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const NumberedRow at =
+      numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
+                   args.num_heads_kv, args.seqlen_kv);
+  if (!at.exists) return;
+  const RowQk k = RowQk::of<kDtypeKv>(args.k, at.batch, at.head, at.row, lane);
+  const RowV v = RowV::of<kDtypeKv>(args.v, at.batch, at.head, at.row, lane);
+  RowQk dk;
+  RowV dv;
+  for (int head = at.head * kGqaRatio; head < (at.head + 1) * kGqaRatio; ++head)
+    for (int row = 0; row < args.seqlen_q; ++row) {
+      if (!visible(args, row, at.row)) continue;
+      const RowQk q = RowQk::of<kDtypeQ>(args.q, at.batch, head, row, lane);
+      const RowV dout = RowV::of<kDtypeO>(gradients.dout, at.batch, head, row, lane);
+      const Pair pair(args,
+                      scores,   // where kScoreArgs
+                      dropout,  // where kDropout
+                      at.batch, head, row, at.row, q, k, dout, v);
+      dv.add(pair.p, dout);
+      dk.add(pair.ds, q);
+    }
+  if (kGradientK)
+    dk.write<kDtypeKv>(gradients.dk, at.batch, at.head, at.row, lane, args.softmax_scale);
+  if (kGradientV) dv.write<kDtypeKv>(gradients.dv, at.batch, at.head, at.row, lane, 1.0f);
+}
+
+#include "cuda/small/reference_score_gradients.cuh"  // where kScoreGradient

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workspace of decode kernels. Host code computes its size, and kernels the offsets of its
+// parts.
+//
+// | tensor                         | extents                                                      |
+// |--------------------------------|--------------------------------------------------------------|
+// | tickets, zero between launches | [items] int, with the items of decode_partition.h            |
+// | parts, fp32                    | [2 * workers][rows][head_dim_v + 2]: O without its division, |
+// |                                | then the largest score (log2) and the sum per row; with      |
+// |                                | `waits`, zero between launches                               |
+#pragma once
+
+#include "shared/host_device.h"
+
+namespace attune {
+
+constexpr int kDecodeRows = 16;  // the most rows of an item: the m16 of mma.sync
+
+// A row of K or V in shared memory takes an odd number of 16-byte units, so that rows fall into
+// different banks. Otherwise rows lie in panels as TMA writes them
+// (cuda/decode_sm80/decode_slots.cuh explains `loads`). `row_bytes` is the size of a row in the
+// cache, a multiple of 16.
+ATTUNE_HOST_DEVICE constexpr bool decode_has_panels(int loads, int row_bytes) {
+  return loads >= 2 || (loads == 0 && row_bytes % 128 == 0);
+}
+ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_bytes | 16; }
+ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, int loads) {
+  return keys * (decode_has_panels(loads, row_bytes) ? row_bytes : decode_row_bytes(row_bytes));
+}
+// Returns the 128-byte lines per key in a panel that holds `heads` heads: an odd number, 1 for one
+// head.
+ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads | 1; }
+// Floats of its rows that each warp stores at a time when the warps of a team are joined.
+constexpr int kDecodeJoinFloats = kDecodeRows * 32;
+
+// True if a row of q is too long for registers. Then each warp keeps its rows of q in shared
+// memory, padded.
+ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }
+ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
+  return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
+}
+
+// Shared memory of a block. First the rings: one per warp, or one for all warps that read the same
+// keys of different heads. Then the data for joining warps: values, largest scores and sums of each
+// warp and of its team, and one word per warp. Then one barrier per stage of each warp, and rows of
+// q if registers do not hold them.
+struct DecodeShared {
+  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
+};
+ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int stages,
+                                                        int slot_bytes, int head_dim_qk) {
+  DecodeShared made{slot_bytes, rings * stages * slot_bytes, 0, 0, 0, 0, 0};
+  made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
+  made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
+  made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
+  made.q_at = (made.barriers_at + warps * stages * 8 + 15) / 16 * 16;
+  made.bytes = made.q_at + warps * decode_q_bytes(head_dim_qk);
+  return made;
+}
+
+// Returns the floats of a slot of parts: whole lines of 128 bytes.
+ATTUNE_HOST_DEVICE constexpr long long decode_part_floats(int rows, int head_dim_v) {
+  return (static_cast<long long>(rows) * (head_dim_v + 2) + 31) / 32 * 32;
+}
+// Tickets take whole 256 bytes.
+ATTUNE_HOST_DEVICE constexpr long long decode_ticket_bytes(long long items) {
+  return (items * 4 + 255) / 256 * 256;
+}
+// Returns the rows of a part: those of the largest item.
+ATTUNE_HOST_DEVICE constexpr int decode_part_rows(int seqlen_q, int ratio) {
+  return static_cast<long long>(seqlen_q) * ratio < kDecodeRows ? seqlen_q * ratio : kDecodeRows;
+}
+// Returns the tiles of 16 rows for one head of K, which `ratio` heads of q share.
+ATTUNE_HOST_DEVICE constexpr int decode_row_tiles(int seqlen_q, int ratio) {
+  return static_cast<int>((static_cast<long long>(seqlen_q) * ratio + kDecodeRows - 1) /
+                          kDecodeRows);
+}
+
+}  // namespace attune
