@@ -47,10 +47,10 @@ void add_bundled_file(std::string path, std::string text) {
 }
 
 std::optional<std::string_view> bundled_text(std::string_view path) {
-  for (const BundledFile& file : bundled_files())
-    if (file.path == path) return file.text;
   for (const auto& [added, text] : added_files())
     if (added == path) return text;
+  for (const BundledFile& file : bundled_files())
+    if (file.path == path) return file.text;
   return std::nullopt;
 }
 

@@ -16,8 +16,8 @@ struct BundledFile {
 
 const std::vector<BundledFile>& bundled_files();
 std::optional<std::string_view> bundled_text(std::string_view path);
-// Adds a file from outside templates/, such as a test's. Must be called before any other function
-// of the library.
+// Adds a file from outside templates/, such as a test's, or replaces one. Must be called before any
+// other function of the library.
 void add_bundled_file(std::string path, std::string text);
 
 }  // namespace attune

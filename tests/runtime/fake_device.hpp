@@ -83,21 +83,14 @@ class FakeKernel final : public LoadedKernel {
 
 class FakeDevice final : public Device {
  public:
-  FakeDevice() {
-    identity_.arch = "sm_90";
-    identity_.sm_count = 132;
-    identity_.shared_bytes_per_block = 232448;
-    identity_.registers_per_sm = 65536;
-    identity_.l2_bytes = 50 << 20;
-    identity_.name = "Fake H200";
-    identity_.conditions = {"580.1", 700};
-  }
+  FakeDevice() : FakeDevice({parse_arch("sm_90a"), parse_arch("sm_90")}, "sm_90") {}
+  explicit FakeDevice(const Arch& arch) : FakeDevice({arch}, arch.name()) {}
 
   Target target() const override { return Target::kCuda; }
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
   std::string hardware() const override { return "fake"; }
-  std::vector<Arch> archs() const override { return {parse_arch("sm_90a"), parse_arch("sm_90")}; }
+  std::vector<Arch> archs() const override { return archs_; }
   const Compiler& compiler() const override {
     if (no_compiler) throw Error(ErrorCode::kCompile, "there is no compiler in this test");
     return compiler_;
@@ -136,6 +129,17 @@ class FakeDevice final : public Device {
   std::shared_ptr<FakeLaunches> seen = std::make_shared<FakeLaunches>();
 
  private:
+  FakeDevice(std::vector<Arch> archs, std::string name) : archs_(std::move(archs)) {
+    identity_.arch = std::move(name);
+    identity_.sm_count = 132;
+    identity_.shared_bytes_per_block = 232448;
+    identity_.registers_per_sm = 65536;
+    identity_.l2_bytes = 50 << 20;
+    identity_.name = "Fake H200";
+    identity_.conditions = {"580.1", 700};
+  }
+
+  std::vector<Arch> archs_;
   DeviceIdentity identity_;
   DeviceFacts facts_{132, 50 << 20};
 };

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints digests of the machine code of random kernels: any spec with any score features and
+// programs, any legal config (tuner/fuzz/draw.hpp). Used by same_code.sh, and by hand while a
+// template changes:
+//   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
+//     draws COUNT kernels from seed FIRST on: key, tab, a line as in tests/golden/sass_digests.txt.
+//     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
+//     ones, and TEXTS gets each kernel's source. Equal arguments draw equal kernels, as long as the
+//     families' rules stay the same.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <set>
+#include <thread>
+
+#include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/system/digest.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/source_bundle.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "tests/generator/sass_digest.hpp"
+#include "tests/runtime/fake_device.hpp"
+#include "tuner/fuzz/draw.hpp"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::DrawnKernel;
+using testing::MatrixKernel;
+
+struct Request {
+  std::string templates, texts, kernel_template, arch;
+  uint64_t first = 0, count = 0;
+};
+
+void use_templates(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().extension() == ".md") continue;
+    std::ifstream file(entry.path());
+    add_bundled_file(fs::relative(entry.path(), folder).string(),
+                     {std::istreambuf_iterator<char>(file), {}});
+  }
+}
+
+std::shared_ptr<const Device> device_for(const std::string& arch) {
+  if (arch == "cpu") return open_cpu_device();
+  return std::make_shared<testing::FakeDevice>(parse_arch(arch));
+}
+
+const Compiler& compiler_for(const Device& device) {
+  return device.target() == Target::kCuda ? *open_nvrtc_compiler() : device.compiler();
+}
+
+std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
+  std::vector<MatrixKernel> kernels;
+  std::set<std::string> seen;
+  const KernelTemplate& kernel_template = template_by_name(request.kernel_template);
+  for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
+    const DrawnKernel drawn = testing::draw_kernel(seed, device, {&kernel_template});
+    MatrixKernel kernel{
+        &kernel_template, spec_of(drawn.problem), device.archs().front(), drawn.config, {}};
+    if (kernel_template.refuses(kernel.spec, kernel.arch)) continue;
+    kernel.id = xxh3_128_hex(to_text(kernel.spec) + kernel.config.to_text()).substr(0, 12);
+    if (seen.insert(kernel.id).second) kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+std::string code_line(const Request& request, const Device& device,
+                      const MatrixKernel& kernel) try {
+  const Source source = render(*kernel.kernel_template, kernel.spec, kernel.arch, kernel.config);
+  if (!request.texts.empty()) {
+    std::ofstream(fs::path(request.texts) / (kernel.id + ".txt")) << "// " << kernel.name() << "\n"
+                                                                  << source.text;
+  }
+  const std::string bytes = compiler_for(device).compile(source, kernel.arch).bytes;
+  if (device.target() == Target::kCpu) return xxh3_128_hex(bytes);
+  return testing::digest_line(kernel, bytes);
+} catch (const Error& error) {
+  const std::string message = error.what();
+  return "does not compile: " + message.substr(0, message.find('\n'));
+}
+
+void print_lines(const Request& request) {
+  const std::shared_ptr<const Device> device = device_for(request.arch);
+  const std::vector<MatrixKernel> kernels = draw(request, *device);
+  if (!request.texts.empty()) fs::create_directories(request.texts);
+  std::vector<std::string> lines(kernels.size());
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i)
+    threads.emplace_back([&] {
+      for (size_t k; (k = next++) < kernels.size();)
+        lines[k] = kernels[k].key() + "\t" + code_line(request, *device, kernels[k]);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& line : lines) std::cout << line << "\n";
+}
+
+int run(std::vector<std::string> words) {
+  Request request;
+  while (words.size() > 2 && words[0].starts_with("--")) {
+    if (words[0] == "--templates") request.templates = words[1];
+    if (words[0] == "--texts") request.texts = words[1];
+    words.erase(words.begin(), words.begin() + 2);
+  }
+  if (words.size() != 4) {
+    std::cerr << "usage: drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST "
+                 "COUNT\n";
+    return 2;
+  }
+  request.kernel_template = words[0];
+  request.arch = words[1];
+  request.first = std::strtoull(words[2].c_str(), nullptr, 10);
+  request.count = std::strtoull(words[3].c_str(), nullptr, 10);
+  if (!request.templates.empty()) use_templates(request.templates);
+  if (request.arch != "cpu" && open_nvrtc_compiler() == nullptr) {
+    std::cerr << nvrtc_advice() << "\n";
+    return 77;
+  }
+  print_lines(request);
+  return 0;
+}
+
+}  // namespace
+}  // namespace attune
+
+int main(int argc, char** argv) {
+  try {
+    return attune::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}
