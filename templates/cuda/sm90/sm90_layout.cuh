@@ -3,6 +3,7 @@
 // layout, registers.
 #pragma once
 
+#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
 #include "shared/attention_enums.h"
 #include "shared/layouts/mla_sm90_layout.h"  // where kMla
 #include "shared/layouts/prefill_sm90_layout.h"
@@ -12,9 +13,8 @@ namespace attune {
 constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
 constexpr PrefillSm90Config kSm90Config = {
-    kBlockM,   kBlockN,    kCtasPerSm, kStages,       kKvRing,
-    kKParts,  // where kKParts
-    kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
+    kBlockM,   kBlockN,       kCtasPerSm,          kStages, kKvRing, kKParts, kOStaging, kHeadDimQk,
+    kHeadDimV, kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);  // unless kMla
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;               // in the producing warpgroup
