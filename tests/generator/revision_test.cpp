@@ -86,8 +86,8 @@ std::string text_of(const LaunchSizes& sizes) {
   return text;
 }
 
-// Returns the structs of arguments that a kernel's source declares, in alphabetical order: the order
-// of includes means nothing.
+// Returns the structs of arguments that a kernel's source declares, in alphabetical order: the
+// order of includes means nothing.
 std::string argument_structs(const std::string& source) {
   std::map<std::string, std::string> texts;
   for (const testing::Section& section : testing::sections_of(source))
