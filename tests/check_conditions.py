@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the lines of templates/ that only some kernels have, and those of them that may not have a condition. Fails if a
-count is above its limit in LIMITS.
+"""Counts the lines of templates/ that only some kernels have, and those of them that may not have a condition. Fails if
+a count is above its limit in LIMITS.
 
 A condition is `// where kX`, with a comparison or not, or `// unless kX` at the end of a line
 (generator/render/inliner.hpp). It belongs on #include lines, and on lines that hold one parameter of a `__global__`
