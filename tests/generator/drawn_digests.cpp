@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints digests of the machine code of random kernels, with any legal config. Kernels of op prefill
-// have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by hand while a
-// template changes:
+// Prints digests of the machine code of random kernels, with any legal config. Kernels of op
+// prefill have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by
+// hand while a template changes:
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
 //     draws COUNT kernels from seed FIRST on: key, tab, a line as in tests/golden/sass_digests.txt.
 //     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
@@ -60,7 +60,7 @@ const Compiler& compiler_for(const Device& device) {
   return device.target() == Target::kCuda ? *open_nvrtc_compiler() : device.compiler();
 }
 
-// A kernel of op prefill has any features and programs. Other ops have a spec of the compile matrix.
+// A kernel of op prefill has any features and programs. Other ops draw from the compile matrix.
 MatrixKernel draw(uint64_t seed, const Device& device, const KernelTemplate& kernel_template,
                   const std::vector<KernelSpec>& specs) {
   const Arch arch = device.archs().front();
