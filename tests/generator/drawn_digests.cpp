@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints digests of the machine code of random kernels: any spec with any score features and
-// programs, any legal config (tuner/fuzz/draw.hpp). Used by same_code.sh, and by hand while a
+// Prints digests of the machine code of random kernels, with any legal config. Kernels of op prefill
+// have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by hand while a
 // template changes:
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
 //     draws COUNT kernels from seed FIRST on: key, tab, a line as in tests/golden/sass_digests.txt.
@@ -57,15 +57,34 @@ const Compiler& compiler_for(const Device& device) {
   return device.target() == Target::kCuda ? *open_nvrtc_compiler() : device.compiler();
 }
 
-std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
-  std::vector<MatrixKernel> kernels;
-  std::set<std::string> seen;
-  const KernelTemplate& kernel_template = template_by_name(request.kernel_template);
-  for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
+// A kernel of op prefill has any features and programs. Other ops have a spec of the compile matrix.
+MatrixKernel draw(uint64_t seed, const Device& device, const KernelTemplate& kernel_template,
+                  const std::vector<KernelSpec>& specs) {
+  const Arch arch = device.archs().front();
+  if (kernel_template.serves().op == Op::kPrefill) {
     const DrawnKernel drawn = testing::draw_kernel(seed, device, {&kernel_template});
-    MatrixKernel kernel{
-        &kernel_template, spec_of(drawn.problem), device.archs().front(), drawn.config, {}};
-    if (kernel_template.refuses(kernel.spec, kernel.arch)) continue;
+    return {&kernel_template, spec_of(drawn.problem), arch, drawn.config, {}};
+  }
+  std::mt19937_64 random(seed);
+  const KernelSpec& spec = specs[random() % specs.size()];
+  const Shape shape = random() % 2 == 0 ? Shape{1, 4096, 4096, 8, 8} : Shape{8, 16, 1024, 8, 8};
+  Config config = kernel_template.default_config(spec, arch, shape, device.facts());
+  if (random() % 3 > 0)
+    config = testing::random_config(random, kernel_template.space(spec, arch), std::move(config));
+  return {&kernel_template, spec, arch, std::move(config), {}};
+}
+
+std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
+  const KernelTemplate& kernel_template = template_by_name(request.kernel_template);
+  std::vector<KernelSpec> specs = testing::matrix_specs();
+  std::erase_if(specs, [&](const KernelSpec& spec) {
+    return kernel_template.refuses(spec, device.archs().front()).has_value();
+  });
+  std::vector<MatrixKernel> kernels;
+  if (specs.empty()) return kernels;
+  std::set<std::string> seen;
+  for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
+    MatrixKernel kernel = draw(seed, device, kernel_template, specs);
     kernel.id = xxh3_128_hex(to_text(kernel.spec) + kernel.config.to_text()).substr(0, 12);
     if (seen.insert(kernel.id).second) kernels.push_back(std::move(kernel));
   }
