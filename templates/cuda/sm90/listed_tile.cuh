@@ -51,14 +51,14 @@ class BlockWalk {
     here_ = block_of_entry(*next_--);
   }
 
-  // Takes the next entry and returns its block. Without a list this is `block`.
-  __device__ __forceinline__ int next(int /*block*/) {
+  // Takes the next entry and returns its block.
+  __device__ __forceinline__ int next() {
     before_ = here_;
     here_ = block_of_entry(*next_--);
     return here_;
   }
   // Returns the block before the one that was taken last.
-  __device__ __forceinline__ int before(int /*block*/) const { return before_; }
+  __device__ __forceinline__ int before() const { return before_; }
 
   // Return the entry that was taken last, and the entry taken before it.
   __device__ __forceinline__ int taken() const { return reread(next_)[1]; }

@@ -112,7 +112,8 @@ class ScoreStage {
   // no key of the step is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
-                                               bool whole) {
+                                               bool masked, bool partial) {
+    const bool whole = !masked && !partial;
     is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, limits_, s, scale_log2_);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;

@@ -58,9 +58,9 @@ class TmaProducer {
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-        block = blocks.next(block);
+        if constexpr (kMaskProgram) block = blocks.next();
         if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
-        load_v(key(blocks.before(block)), kv_head, tile.batch);
+        load_v(key(kMaskProgram ? blocks.before() : block + 1), kv_head, tile.batch);
         if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
       }
       // Draws late, so that the block that is done first takes the next tile. The load of V hides

@@ -59,21 +59,20 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = blocks_.next(block);
-      const int first_key = origin + block * kBlockN;
-      stage_.prepare(first_key, rows);
+      if constexpr (kMaskProgram) block = blocks_.next();
+      stage_.prepare(origin + block * kBlockN, rows);
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // for the mask program
       const bool masked = kMasksInside && range.needs_mask(block);
-      stage_.apply_lazily(s, *rows, !masked && !partial);
-      if (partial) hide_scores(parts_, tile, first_row, first_key, s);
+      stage_.apply_lazily(s, *rows, masked, partial);
+      if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
-      bool grew = kRowMax == 1 ? masked || partial
-                               : stage_.row_max_grew(s, *rows, args_.softmax_scale_log2);
+      bool grew = kRowMax == 1 ? masked : stage_.row_max_grew(s, *rows, args_.softmax_scale_log2);
+      if constexpr (kMaskProgram) grew = grew || (kRowMax == 1 && partial);
       if (grew) stage_.raise_row_max(s, rows, args_.softmax_scale_log2, factor);
-      dropout_.make(first_key);
+      dropout_.make(origin + block * kBlockN);
       stage_.exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
@@ -100,6 +99,11 @@ class WgmmaConsumer {
   __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
+  // Returns the first key of a block. Computed again where it is needed, to save registers.
+  __device__ __forceinline__ int key_of(const PrefillTile& tile, int block) const {
+    return first_key(args_, tile.first_row) + block * kBlockN;
+  }
+
   __device__ __forceinline__ void round_and_drop(const Scores& s, Probabilities& p) {
     round_probabilities(s, p);
     dropout_.keep(p);
@@ -108,18 +112,17 @@ class WgmmaConsumer {
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    const int first_key = attune::first_key(args_, tile.first_row) + own.last * kBlockN;
     dropout_.begin(parts_, tile, first_row);
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     if constexpr (kCacheArgs) products_.expect_values(args_.seqlen_kv - own.last * kBlockN);
-    stage_.prepare(first_key);
+    stage_.prepare(key_of(tile, own.last));
     stage_.apply(args_.softmax_scale_log2, s);
     const bool partial = is_partial(blocks_.taken(), warpgroup_);
-    if (partial) hide_scores(parts_, tile, first_row, first_key, s);
+    if (partial) hide_scores(parts_, tile, first_row, key_of(tile, own.last), s);
     if (range.needs_mask(own.last))
-      mask_scores(args_, s, first_row, own.last, range, attune::first_key(args_, tile.first_row));
-    dropout_.make(first_key);
+      mask_scores(args_, s, first_row, own.last, range, key_of(tile, 0));
+    dropout_.make(key_of(tile, own.last));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_and_drop(s, p);
     products_.await_operands(own.last != own.first);
@@ -134,9 +137,8 @@ class WgmmaConsumer {
     // A partly visible step has already used the true maximum.
     if (is_partial(blocks_.taken(), warpgroup_)) return;
     recompute_scores(args_, tile, first_row, block, s);
-    const int key = first_key(args_, tile.first_row) + block * kBlockN;
-    stage_.apply_again(args_.softmax_scale_log2, key, s);
-    add_diagonals(parts_, tile.batch, tile.head, first_row, key, s);
+    stage_.apply_again(args_.softmax_scale_log2, key_of(tile, block), s);
+    add_diagonals(parts_, tile.batch, tile.head, first_row, key_of(tile, block), s);
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);

@@ -16,8 +16,8 @@ class BlockWalk {
  public:
   template <class PrefillTile>
   __device__ __forceinline__ void begin(const PrefillTile&) {}
-  __device__ __forceinline__ int next(int block) { return block; }
-  __device__ __forceinline__ int before(int block) const { return block + 1; }
+  __device__ __forceinline__ int next() { return 0; }
+  __device__ __forceinline__ int before() const { return 0; }
   __device__ __forceinline__ int taken() const { return 0; }
   __device__ __forceinline__ int taken_before() const { return 0; }
 };

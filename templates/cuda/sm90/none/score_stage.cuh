@@ -21,7 +21,7 @@ struct ScoreStage {
     return scale_log2;
   }
   template <class RowStats, int kCount>
-  __device__ __forceinline__ void apply_lazily(float (&)[kCount], const RowStats&, bool) {}
+  __device__ __forceinline__ void apply_lazily(float (&)[kCount], const RowStats&, bool, bool) {}
 
   template <class RowStats, int kCount>
   __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
