@@ -32,7 +32,7 @@
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
-#include "cuda/ptx/tma.cuh"  // where kCacheArgs
+#include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_fence.cuh"
 #include "cuda/sm90/k_parts.cuh"  // where kKParts
 #include "cuda/sm90/kv_pipeline.cuh"
