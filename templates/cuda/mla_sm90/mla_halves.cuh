@@ -21,10 +21,7 @@ __device__ __forceinline__ void consume_mla(const KernelParts& all, unsigned sha
   AttentionArgs of_half = all.base;  // o points at this half's columns; half 0 writes LSE
   of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV;
   if (half > 0) of_half.lse = nullptr;
-  const KernelParts parts{
-      of_half,
-      all.cache,
-  };
+  const KernelParts parts{of_half, all.scales, all.scores, all.dropout, all.map, all.cache};
   RequestArgs request(parts);
   MlaConsumer consumer(shared, half);
   CacheReader tiles(shared);

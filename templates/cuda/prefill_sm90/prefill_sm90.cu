@@ -41,12 +41,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
         const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  const KernelParts parts{
-      args,
-      scores,   // where kScoreArgs
-      dropout,  // where kDropout
-      map,      // where kMaskProgram
-  };
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
   wait_for_prior_grid();         // the map is read by all roles  // where kMaskProgram
   wait_for_prior_grid();         // it may make the seed  // where kDropout
   leave_dropout_state(dropout);  // where kDropout

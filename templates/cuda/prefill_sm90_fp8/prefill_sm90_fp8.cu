@@ -50,11 +50,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   if constexpr (kWaitsForPriorGrid)
     wait_for_prior_grid();  // all roles read memory that the prior grid may write
-  const KernelParts parts{
-      args, scales,
-      scores,  // where kScoreArgs
-      map,     // where kMaskProgram
-  };
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
   wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
   run_roles<Fp8Consumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
