@@ -30,14 +30,15 @@
 // Workspace: shared/layouts/decode_layout.h.
 #include "cuda/decode_sm80/decode_sm80_knobs.cuh"
 
-#include "cuda/parts/score_functions.cuh"  // where kScoreArgs
+#include "cuda/parts/none/request_scores.cuh"  // unless kRequestLengths
+#include "cuda/parts/request_scores.cuh"       // where kRequestLengths
+#include "cuda/parts/score_functions.cuh"      // where kScoreArgs
 #include "shared/kernel_arguments.h"
 
 #include "cuda/decode_sm80/decode_join.cuh"
 #include "cuda/decode_sm80/decode_loads.cuh"
 #include "cuda/decode_sm80/decode_products.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 
@@ -128,14 +129,9 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
         const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
   using namespace attune;
   extern __shared__ __align__(1024) char shared[];
-  ScoreArgs of_request = scores;  // where kRequestLengths
-  const KernelParts parts{
-      args,
-      scales,      // where kAccuracy
-      scores,      // where kScoreArgs unless kRequestLengths
-      of_request,  // where kRequestLengths
-      cache,
-  };
+  const ScoreArgs& of_call = scores;
+  RequestScores of_request(of_call);
+  const KernelParts parts{args, scales, of_request.args(), dropout, map, cache};
   DecodeMaps maps;
   maps = {&k_map, &v_map};  // where kTensorBoxes
   if constexpr (kLoads != 0) {
@@ -180,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
         continue;
       }
     }
-    take_lengths(item.request, &of_request);  // where kRequestLengths
+    of_request.take(item.request);
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);

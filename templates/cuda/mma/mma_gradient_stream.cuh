@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/mma/tile_copy.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/row_blocks.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/parts/section_order.cuh"
@@ -19,8 +20,8 @@ namespace attune {
 struct GradientParts {
   const AttentionArgs& base;
   const GradientArgs& gradients;
-  const ScoreArgs& scores;     // where kScoreArgs
-  const DropoutArgs& dropout;  // where kDropout
+  Reference<ScoreArgs> scores;
+  Reference<DropoutArgs> dropout;
 };
 
 // The sizes and tiles of a gradient kernel: kKeysStay says which side stays, kHasSecond whether a

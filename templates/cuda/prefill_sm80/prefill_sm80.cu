@@ -36,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
         const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  leave_dropout_state(dropout);  // where kDropout
-  attend_tiles<KvPipeline>(parts, shared_address(shared_memory));
+  leave_dropout_state(dropout);
+  attend_tiles<AsyncKvPipeline>(parts, shared_address(shared_memory));
 }
 
 }  // namespace attune

@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
         const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  attend_tiles<KvPipeline>(parts, shared_address(shared_memory));
+  attend_tiles<AsyncKvPipeline>(parts, shared_address(shared_memory));
 }
 
 }  // namespace attune

@@ -10,6 +10,11 @@ __device__ __forceinline__ constexpr float dropout_scale(Args) {
 }
 
 template <class Args>
+__device__ __forceinline__ constexpr float kept_part(Args) {
+  return 1.0f;
+}
+
+template <class Args>
 __device__ __forceinline__ void leave_dropout_state(Args) {}
 
 }  // namespace none

@@ -5,6 +5,11 @@
 namespace none {
 
 template <class Scores>
+__device__ __forceinline__ float sink_of(const Scores&, int) {
+  return 0.0f;
+}
+
+template <class Scores>
 __device__ __forceinline__ void join_sink(const Scores&, int, float&, float&) {}
 
 }  // namespace none

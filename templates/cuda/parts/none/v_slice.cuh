@@ -4,7 +4,7 @@
 
 namespace none {
 
-constexpr int kVSlices = 1, kLastVColumn = 0;
+enum : int { kVSlices = 1, kLastVColumn = 0 };
 
 __device__ __forceinline__ constexpr int first_v_column(int) { return 0; }
 
