@@ -9,8 +9,11 @@
 //     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
 //     ones, and TEXTS gets each kernel's source. Equal arguments draw equal kernels, as long as the
 //     families' rules stay the same.
+//   drawn_digests --list
+//     prints TEMPLATE and ARCH of each CUDA template: the oldest arch that it serves, and sm_90a.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -135,7 +138,30 @@ void print_lines(const Request& request) {
   for (const std::string& line : lines) std::cout << line << "\n";
 }
 
+bool serves(const KernelTemplate& kernel_template, const std::vector<KernelSpec>& specs,
+            const Arch& arch) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const KernelSpec& spec) { return !kernel_template.refuses(spec, arch); });
+}
+
+void list() {
+  const std::vector<KernelSpec> specs = testing::matrix_specs();
+  for (const KernelTemplate* kernel_template : all_templates()) {
+    bool is_oldest = true;
+    for (const std::string& arch : known_cuda_archs()) {
+      if (!is_oldest && arch != "sm_90a") continue;
+      if (!serves(*kernel_template, specs, parse_arch(arch))) continue;
+      std::cout << kernel_template->name() << " " << arch << "\n";
+      is_oldest = false;
+    }
+  }
+}
+
 int run(std::vector<std::string> words) {
+  if (words == std::vector<std::string>{"--list"}) {
+    list();
+    return 0;
+  }
   Request request;
   while (words.size() > 2 && words[0].starts_with("--")) {
     if (words[0] == "--templates") request.templates = words[1];
