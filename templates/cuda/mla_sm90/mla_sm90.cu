@@ -46,9 +46,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
         const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
         const __grid_constant__ TensorMap map_k) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  run_mla_roles(parts, shared_bytes, map_k);
+  run_mla_roles(parts, shared_memory, map_k);
 }
 
 }  // namespace attune

@@ -38,11 +38,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
         const __grid_constant__ TensorMap map_o) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
   await_block_map();
   begin_dropout(parts.dropout);
-  run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
+  run_roles<WgmmaConsumer>(parts, shared_memory, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

@@ -311,12 +311,17 @@ class ScoreStage {
         if (half == 1 && kNextHead > 0)
           column = score_near_column(*scores_, on_head_[1], steps_[1], loaded[1][j], batch_,
                                      head_[1], kv_head_, key, offset + j);
-        const auto& element = kLinear ? score_linear_element : score_near_element;
         float& score = s[i + j + 2 * half];
-        score =
-            element(*scores_, on_head_[half], on_row_[half], column, steps_[half], loaded[half][j],
-                    score, batch_, head_[half], kv_head_, q_idx_[half], key, offset + j);
-        if constexpr (kLinear) score = fmaf(slopes[half], static_cast<float>(offset + j), score);
+        if constexpr (kLinear) {
+          score = score_linear_element(*scores_, on_head_[half], on_row_[half], column,
+                                       steps_[half], loaded[half][j], score, batch_, head_[half],
+                                       kv_head_, q_idx_[half], key, offset + j);
+          score = fmaf(slopes[half], static_cast<float>(offset + j), score);
+        } else {
+          score = score_near_element(*scores_, on_head_[half], on_row_[half], column, steps_[half],
+                                     loaded[half][j], score, batch_, head_[half], kv_head_,
+                                     q_idx_[half], key, offset + j);
+        }
       }
     }
   }
