@@ -3,9 +3,9 @@
 // gradient of sinks from L2 and delta. The order of additions is fixed.
 #pragma once
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/score_functions.cuh"
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 
