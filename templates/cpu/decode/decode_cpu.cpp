@@ -289,7 +289,7 @@ struct DecodeLine {
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
     range.charge = kCharge;
-    range.least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
+    range.cut_each(kKeys);
     range.items = decode_row_tiles(args.seqlen_q, kGqaRatio);
     int total = 0;
     for (int request = 0; request < args.batch; ++request) total += range.cost(tiles_of(request));

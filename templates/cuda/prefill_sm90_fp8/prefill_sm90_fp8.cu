@@ -7,9 +7,9 @@
 // transpose_inside, idle warps write it into shared memory instead
 // (prefill_sm90_fp8/fp8_transpose_inside.cuh). Layouts: shared/layouts/prefill_sm90_layout.h,
 // shared/layouts/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and measurements: README.md.
+#include "cuda/parts/kernel_parts.cuh"
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
-#include "shared/kernel_arguments.h"
 
 #include "cuda/prefill_sm90_fp8/prefill_sm90_fp8_knobs.cuh"
 
