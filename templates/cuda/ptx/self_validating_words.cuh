@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Self-validating words: floats in global memory whose value says if they were written. All bits
-// zero means not yet written, so a zero is written as -0. Readers need neither a fence nor a counter, because each
-// word is written as a whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope
-// of the device).
+// zero means not yet written, so a zero is written as -0. Readers need neither a fence nor a
+// counter, because each word is written as a whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed
+// and strong at the scope of the device).
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
