@@ -3,8 +3,8 @@
 // kBlockM rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored
 // row; shared memory only carries Q, K and V. The including kernel chooses the pipeline that fills
 // shared memory: AsyncKvPipeline (kv_pipeline_async.cuh, from sm_80 on) or PlainKvPipeline
-// (kv_pipeline_plain.cuh, sm_75). It also chooses the part for the element width: mma_values_16bit.cuh,
-// mma_values_8bit.cuh or mma_values_tf32.cuh.
+// (kv_pipeline_plain.cuh, sm_75). It also chooses the part for the element width:
+// mma_values_16bit.cuh, mma_values_8bit.cuh or mma_values_tf32.cuh.
 #pragma once
 
 #include "cuda/mma/block_walk.cuh"      // where kMaskProgram

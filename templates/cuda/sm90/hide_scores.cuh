@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hides scores of a block that the warpgroup's rows see partly: by a mask program, or by a block map
-// as the only mask.
+// Hides scores of a block that the warpgroup's rows see partly: by a mask program, or by a block
+// map as the only mask.
 #pragma once
 
 #include "cuda/sm90/granule_stage.cuh"  // where kHidesByMap

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that tests each maximum before it takes exponentials never computes scores again. Twin of
-// recompute_scores.cuh.
+// A kernel that tests each maximum before it takes exponentials never computes scores again. Twin
+// of recompute_scores.cuh.
 #pragma once
 
 namespace none {
