@@ -55,8 +55,8 @@ __device__ __forceinline__ void factors_of_lane(unsigned factors, int n, float (
   load_shared_pair(at, &two[0], &two[1]);
 }
 
-// Applies factors, and has the unit that O is relative to: the same in all lanes of a warp.
-// `factors` is the address of the factors of a tile's keys.
+// Applies factors, and has the unit that O is relative to, which is the same in all lanes of a
+// warp. `factors`: address of the factors of a tile's keys.
 class KeyFactors {
  public:
   template <int kTiles>

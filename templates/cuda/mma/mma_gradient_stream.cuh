@@ -19,8 +19,8 @@ namespace attune {
 struct GradientParts {
   const AttentionArgs& base;
   const GradientArgs& gradients;
-  const ScoreArgs& scores;     // where kScoreArgs
-  const DropoutArgs& dropout;  // where kDropout
+  Reference<ScoreArgs> scores;
+  Reference<DropoutArgs> dropout;
 };
 
 // The sizes and tiles of a gradient kernel: kKeysStay says which side stays, kHasSecond whether a

@@ -47,16 +47,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales,
         const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
         const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   if constexpr (kWaitsForPriorGrid)
     wait_for_prior_grid();  // all roles read memory that the prior grid may write
-  const KernelParts parts{
-      args, scales,
-      scores,  // where kScoreArgs
-      map,     // where kMaskProgram
-  };
-  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
-  run_roles<Fp8Consumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  await_block_map();
+  run_roles<Fp8Consumer>(parts, shared_memory, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

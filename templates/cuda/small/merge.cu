@@ -15,6 +15,7 @@
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/store_eight.cuh"
+#include "shared/scale_args.h"
 
 namespace attune {
 

@@ -7,12 +7,12 @@
 #include "shared/fp8_options.h"
 #include "shared/scale_args.h"
 
-#include "cuda/parts/none/sinks.cuh"       // unless kSinks
-#include "cuda/parts/score_functions.cuh"  // where kScored
-#include "cuda/parts/sinks.cuh"            // where kSinks
 #include "cuda/small/reference_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/sinks.cuh"       // unless kSinks
+#include "cuda/parts/score_functions.cuh"  // where kScored
+#include "cuda/parts/sinks.cuh"            // where kSinks
 #include "cuda/small/reference_rows.cuh"
 #include "shared/dropout.h"        // where kDropout
 #include "shared/none/dropout.h"   // unless kDropout

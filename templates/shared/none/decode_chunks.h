@@ -7,6 +7,11 @@
 namespace none {
 
 enum : bool { kMayCutEach = false };
+enum : int { kLeastChunkKeys = 1 };
+
+ATTUNE_HOST_DEVICE constexpr int most_chunks(int, int) { return 1; }
+template <class Range, class Visit>
+ATTUNE_HOST_DEVICE inline void each_cut_item(const Range&, int, const Visit&) {}
 
 struct DecodeCut {
   ATTUNE_HOST_DEVICE constexpr void cut_each(int) {}
