@@ -14,8 +14,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".cpp"}
 LIMITS = {
-    "conditions": 484,  # lines with a condition
-    "misplaced": 203,  # of those, lines that are neither an include nor a parameter of a kernel
+    "conditions": 483,  # lines with a condition
+    "misplaced": 200,  # of those, lines that are neither an include nor a parameter of a kernel
     "directives": 13,  # preprocessor directives that choose by a constant of a kernel
 }
 

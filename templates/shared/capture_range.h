@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds ranges of captured values with one thread: on a CPU, and on a GPU if each lane has its own
-// keys. Include it after a target's score functions.
+// keys. Include it after a target's score functions and its take_line, or
+// none/take_line.h.
 #pragma once
 
 #include "shared/score_ranges.h"
@@ -17,9 +18,10 @@ ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBo
     for (int i = 0; i < box.counts[kDimension]; ++i, at += capture.strides[kDimension])
       take_box<kType, kDimension + 1>(capture, box, at, of);
   } else {
-    if (capture.strides[kDimension] == 1 &&                              // where kVectorBytes
-        take_line<kType>(capture.data, at, box.counts[kDimension], of))  // where kVectorBytes
-      return;                                                            // where kVectorBytes
+    if constexpr (kTakesLines)
+      if (capture.strides[kDimension] == 1 &&
+          take_line<kType>(capture.data, at, box.counts[kDimension], of))
+        return;
 #pragma unroll 4
     for (int i = 0; i < box.counts[kDimension]; ++i) {
       const Element x = load_element<kType>(capture.data, at + i * capture.strides[kDimension]);
