@@ -20,7 +20,7 @@ constexpr Dtype kDtypeTable = Dtype::kFp32;
 constexpr int kTurned = APPEND_TURNED;
 constexpr bool kInterleaved = APPEND_INTERLEAVED;
 constexpr bool kTurnsQ = APPEND_TURNED > 0;
-constexpr bool kMakesFactors = false;
+constexpr bool kHeadFactors = kDtypeKv != kDtypeQ;
 
 constexpr int kLanes = APPEND_LANES;
 constexpr int kThreads = 64;
