@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads Q once, then K and V block after block, from the last visible block down, through a ring in
-// shared memory that cp.async fills. Every pipeline has this interface: load_q, start, then for each
-// block in turn acquire_k, prefetch, acquire_v. It is also the walk over the blocks.
+// shared memory that cp.async fills. Every pipeline has this interface: load_q, start, then for
+// each block in turn acquire_k, prefetch, acquire_v. It is also the walk over the blocks.
 //   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, with one barrier per
 //     block. stages - 1 blocks are in flight.
 //   Else: K and V arrive one by one, with one barrier each. All slots but one are in flight; if
