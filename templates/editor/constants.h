@@ -7,7 +7,7 @@
 namespace none {
 
 constexpr int kArch = 90;
-constexpr int kVSlices = 1, kLastVColumn = 0, kKParts = 1;
+constexpr int kKParts = 1;
 constexpr int kThreads = 128, kVector = 8;
 constexpr int kL2SectionMb = 0, kRescaleThreshold = 8, kPackHeads = 1;
 constexpr int kSinks = 0, kSinksType = 0;
