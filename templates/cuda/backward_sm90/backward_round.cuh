@@ -6,12 +6,12 @@
 
 #include "cuda/backward_sm90/backward_layout.cuh"
 #include "cuda/parts/fused_workspace.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/movmatrix.cuh"
 #include "cuda/ptx/streamed_loads.cuh"
 #include "shared/dropout_args.h"  // where kDropout
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -10,7 +10,8 @@
 #include "cuda/parts/request_scores.cuh"       // where kRequestLengths
 #include "cuda/ptx/setmaxnreg.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
-#include "cuda/sm90/row_sinks.cuh"  // where kSinks
+#include "cuda/sm90/none/row_sinks.cuh"  // unless kSinks
+#include "cuda/sm90/row_sinks.cuh"       // where kSinks
 #include "cuda/sm90/wgmma_consumer.cuh"
 
 namespace attune {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
     more = tiles.next(&next);
     if (kScheduler == kDrawn || tile.parts == 1) {
       RowEnds ends = consumer.ends(rows);
-      join_sinks(parts.scores, place, &ends);  // where kSinks
+      join_sinks(parts.scores, place, &ends);
       store_lse(here, tile.place, place, ends);
       consumer.finish(o);
       normalise(o, ends);

@@ -11,7 +11,6 @@
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/backward_sm80_layout.h"
 
 namespace attune {

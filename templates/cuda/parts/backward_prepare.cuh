@@ -7,10 +7,10 @@
 
 #include "cuda/parts/dropout_source.cuh"   // where kDropout
 #include "cuda/parts/fused_workspace.cuh"  // where kFused
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/streamed_loads.cuh"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/backward_prepare_layout.h"
 
 namespace attune {

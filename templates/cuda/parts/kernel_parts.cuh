@@ -5,11 +5,15 @@
 #pragma once
 
 #include "cuda/parts/none/arguments.cuh"
-#include "shared/block_map.h"         // where kMaskProgram
-#include "shared/cache_args.h"        // where kCacheArgs
-#include "shared/dropout_args.h"      // where kDropout
-#include "shared/kernel_arguments.h"  // where kAccuracy
-#include "shared/score_args.h"        // where kScoreArgs
+#include "shared/append_args.h"  // where kAppendArgs
+#include "shared/attention_args.h"
+#include "shared/block_map.h"      // where kMaskProgram
+#include "shared/cache_args.h"     // where kCacheArgs
+#include "shared/dropout_args.h"   // where kDropout
+#include "shared/gradient_args.h"  // where kGradientArgs
+#include "shared/round_args.h"     // where kRoundArgs
+#include "shared/scale_args.h"     // where kAccuracy
+#include "shared/score_args.h"     // where kScoreArgs
 
 namespace attune {
 

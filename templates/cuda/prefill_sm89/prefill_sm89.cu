@@ -5,8 +5,8 @@
 // the width of an element. Operands: shared/kernel_arguments.h. Shared memory:
 // shared/layouts/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
 // generator/families/prefill/prefill_sm89.cpp. Fragments and measurements: README.md.
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/prefill_sm89/prefill_sm89_knobs.cuh"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/prefill_sm80_layout.h"
 
 namespace attune {

@@ -4,13 +4,13 @@
 #pragma once
 
 #include "cuda/parts/dropout_source.cuh"  // where kDropout
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/arguments.cuh"
 #include "cuda/parts/none/dropout.cuh"  // unless kDropout
 #include "cuda/parts/none/sinks.cuh"    // unless kSinks
 #include "cuda/parts/score_functions.cuh"
 #include "cuda/parts/sinks.cuh"  // where kSinks
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

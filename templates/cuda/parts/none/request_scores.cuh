@@ -2,6 +2,8 @@
 // Arguments of a score program that reads no lengths: those of the call.
 #pragma once
 
+#include "cuda/parts/none/arguments.cuh"
+
 namespace none {
 
 template <class Args>
@@ -15,6 +17,17 @@ class RequestScores {
 
  private:
   const Args& scores_;
+};
+
+// Without a score program.
+template <>
+class RequestScores<Absent> {
+ public:
+  __device__ __forceinline__ explicit RequestScores(Absent) {}
+
+  template <class Request>
+  __device__ __forceinline__ void take(const Request&) {}
+  __device__ __forceinline__ Absent args() const { return scores; }
 };
 
 }  // namespace none
