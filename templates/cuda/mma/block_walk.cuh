@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of an mma.sync kernel over the blocks of keys that its tile visits: from the last entry
-// of the tile's list (parts/block_list.cuh) down. The place of a block is the index of its entry.
-// The rows of a tile are one group.
+// Walks over the blocks of keys that a tile of an mma.sync kernel visits, from the last entry of
+// the tile's list (parts/block_list.cuh) down. The place of a block is the index of its entry. The
+// rows of a tile are one group.
 #pragma once
 
 #include "cuda/parts/block_list.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The K and V pipeline of machines without cp.async (interface: kv_pipeline_async.cuh). Each tile
-// is fetched to registers before the product that precedes it, and put into shared memory after
-// that product. So arithmetic covers its latency.
+// The K and V pipeline of GPUs without cp.async (interface: kv_pipeline_async.cuh). Each tile is
+// fetched to registers before the product that precedes it, and put into shared memory after that
+// product. So arithmetic covers its latency.
 //   share_kv = 0: one slot for K and one for V, with one barrier per tile.
 //   share_kv = 1: one slot for both, with two barriers per tile.
 #pragma once

@@ -23,8 +23,7 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
   const int batch = scores.batch0 + tile.batch, head = scores.head0 + tile.head;
   const int kv_head = scores.kv_head0 + tile.head / kGqaRatio;
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
-  const int key =
-      scores.kv_position0 + block * kBlockN + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+  const int key = first_column(scores.kv_position0 + block * kBlockN);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -35,7 +34,7 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
       for (int n = 0; n < kScoreTiles; ++n) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const int kv_idx = reread(key) + (kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8) + j;
+          const int kv_idx = reread(key) + column_of(n) + j;
           const MaskColumn column = mask_column(scores, on_head, batch, head, kv_head, kv_idx);
           if (!mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx, kv_idx))
             s[m][n][2 * half + j] = hidden_score();

@@ -37,7 +37,7 @@ static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiple
 
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& scores,
                                             const Tile& tile, int block) {
-  const int column = block * kBlockN + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+  const int column = first_column(block * kBlockN);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& s
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
         float(&fragment)[4] = scores[m][n];
-        const int first = kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8;
+        const int first = column_of(n);
         if (!visible.contains(first)) fragment[2 * half] = hidden_score();
         if (!visible.contains(first + 1)) fragment[2 * half + 1] = hidden_score();
       }

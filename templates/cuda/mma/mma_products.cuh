@@ -28,6 +28,15 @@ __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
   return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
 }
 
+// Returns the key of element 0 of this thread's fragments [..][0] in a block with first key `key`.
+__device__ __forceinline__ int first_column(int key) {
+  return key + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+}
+// Returns the distance of fragments [..][n] from it.
+__device__ constexpr int column_of(int n) {
+  return kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8;
+}
+
 // First ldmatrix offsets of this thread in the tiles of Q, K and V.
 struct FragmentOffsets {
   unsigned q;  // row lane % 16 of the warp's rows, chunk lane / 16

@@ -23,13 +23,12 @@ class ScoreStage {
   template <class Factors>
   __device__ __forceinline__ void apply(const Factors& factors, const typename Factors::Step& step,
                                         int block, Scores& s) const {
-    const int key = scores_.kv_position0 + block * kBlockN +
-                    reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+    const int key = first_column(scores_.kv_position0 + block * kBlockN);
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int kv_idx = reread(key) + (kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8) + j;
+        const int kv_idx = reread(key) + column_of(n) + j;
         const ScoreColumn column = score_column(scores_, on_head_, batch_, head_, kv_head_, kv_idx);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {

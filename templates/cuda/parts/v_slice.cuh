@@ -10,6 +10,8 @@
 // |              |   |           |     | store the same values in the shared columns           |
 #pragma once
 
+#include "cuda/parts/none/v_slice.cuh"
+
 namespace attune {
 
 // Returns the first column of V and O in tile `tile`, whose number counts slices.

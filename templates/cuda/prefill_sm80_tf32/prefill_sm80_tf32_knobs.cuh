@@ -3,9 +3,15 @@
 // with the constants of a config.
 #pragma once
 
-#include "cuda/parts/default_spec.cuh"
+#include "shared/attention_enums.h"
 
 namespace attune {
+
+// default_spec.cuh has 16-bit operands.
+constexpr Dtype kDtypeQ = Dtype::kFp32, kDtypeKv = Dtype::kFp32, kDtypeO = Dtype::kFp32;
+constexpr int kHeadDimQk = 128, kHeadDimV = 128, kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1, kWindowRight = -1;  // -1 = open
 
 constexpr int kArch = 80;
 constexpr int kTf32Products = 1;  // tf32 products per fp32 product: 1 or 3

@@ -195,13 +195,14 @@ TEST(Renderer, LinesForWideHeadsAreOnlyInTheirText) {
   };
   const std::string plain = text("head_dim=256"), wide = text("head_dim=512"),
                     wide_qk = text("head_dim_qk=512,head_dim_v=64");
-  for (const char* word : {"kVSlices", "kLastVColumn", "kKParts", "kHeadDimQk <= 576,"})
+  for (const char* word :
+       {"constexpr int kVSlices", "constexpr int kLastVColumn", "kKParts", "kHeadDimQk <= 576,"})
     EXPECT_EQ(plain.find(word), std::string::npos) << word;
   EXPECT_NE(plain.find("kHeadDimQk <= 256,"), std::string::npos);
   EXPECT_EQ(wide.find("kHeadDimQk <= 256,"), std::string::npos);
   EXPECT_NE(wide.find("kHeadDimQk <= 576,"), std::string::npos);
   EXPECT_NE(wide.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "a slice has 256";
-  EXPECT_EQ(wide_qk.find("kVSlices"), std::string::npos);
+  EXPECT_EQ(wide_qk.find("constexpr int kVSlices"), std::string::npos);
   EXPECT_NE(wide_qk.find("kKParts"), std::string::npos);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of a tile whose kernel has no map of blocks (block_walk.cuh): the place of a block is
-// its number.
+// Walks over the blocks of a tile if the kernel has no map of blocks: the place of a block is its
+// number.
 #pragma once
 
 namespace none {
