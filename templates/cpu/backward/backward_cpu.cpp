@@ -262,7 +262,8 @@ inline bool meet(const KernelArguments& args, const Tile& tile, KeyRange block) 
   const KeyRange keys =
       visible_keys(call, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   if (keys.begin >= keys.end || keys.begin >= block.end || keys.end <= block.begin) return false;
-  return range_of_rows(args.scores, tile, block).hi;
+  const Tile rows{tile.batch, tile.head_kv, tile.first, tile.count};
+  return range_of_rows(args.scores, rows, block).hi;
 }
 
 template <bool kWithQ, bool kWithKv>

@@ -8,8 +8,7 @@
 namespace attune {
 
 // The factors of a block's keys (KeyBlock in decode_steps.hpp).
-class KeyFactors {
- public:
+struct KeyFactors {
   // Finds the factors of the key at a place.
   void find(const KernelArguments& args, const CachedRows& cached, int place, int key) {
     k_[place] = cached.factor_in(args.scales.k_scale, key);
@@ -28,7 +27,6 @@ class KeyFactors {
     apply(args.scales.v_scale, v_, block, kv_head, true, weights);
   }
 
- private:
   template <class Block>
   static void apply(const ScaleView& scale, const long long* at, const Block& block, int kv_head,
                     bool are_weights, float* values) {

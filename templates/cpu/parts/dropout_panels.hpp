@@ -99,17 +99,14 @@ inline void drop_weights(const KernelArguments& args, int batch, int head_kv, lo
 
 // The factors that the weights of a panel are multiplied by, for up to kKeys keys.
 template <int kKeys>
-class DropoutFactors {
- public:
+struct DropoutFactors {
   void find(const KernelArguments& args, int batch, int head_kv, long long first, KeyRange keys) {
     const Floats scale = args.dropout.scale;
-    visit_dropout(args, batch, head_kv, first, keys, factors_,
+    visit_dropout(args, batch, head_kv, first, keys, factors,
                   [=](Floats, Ints kept) { return kept ? scale : Floats(0.0f); });
   }
-  void scale(int key, Panel& weight) const { weight *= factors_[key]; }
-
- private:
-  Panel factors_[kKeys];
+  void scale(int key, Panel& weight) const { weight *= factors[key]; }
+  Panel factors[kKeys];
 };
 
 }  // namespace attune

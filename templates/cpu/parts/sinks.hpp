@@ -3,6 +3,7 @@
 // added when a row is complete, so no loop over keys handles it.
 #pragma once
 
+#include "cpu/parts/none/features.hpp"
 #include "cpu/parts/score_functions.hpp"
 #include "shared/kernel_arguments.h"
 

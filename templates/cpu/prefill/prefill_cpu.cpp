@@ -295,7 +295,8 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
-    const Shown of_tile = narrow_to(scaled(args).scores, tile, block);
+    const Tile rows{tile.batch, tile.head_kv, tile.first, tile.count};
+    const Shown of_tile = narrow_to(scaled(args).scores, rows, block);
     if (!of_tile.hi) continue;
     const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
                                                              tile, block, scratch.keys);

@@ -83,8 +83,7 @@ struct Pair {
     score = score_of(args.scores, score, batch, head, head_kv, row, key);
     p = __builtin_expf(score - lse);
     float dp = dot<kHeadDimV>(dout, v);
-    const unsigned all = batch * args.num_heads_q + head;
-    const float kept = dropout_factor(args.dropout, all, row, key);
+    const float kept = dropout_factor(args.dropout, batch * args.num_heads_q + head, row, key);
     dp *= kept;
     ds = p * (dp - *delta_of(args, batch, head, row));
     p *= kept;

@@ -8,7 +8,7 @@ constexpr bool kScored = false, kSloped = false, kUserScores = false, kDropout =
 constexpr bool kGranules = false, kMapHides = false, kAccumulate = false, kBatchInvariant = false;
 constexpr bool kHeadFactors = false, kKeyFactors = false, kMakesFactors = false;
 constexpr int kMapCapture = 0, kScoreGradient = 0;
-constexpr int kSinks = -1;  // else the index of their capture
+constexpr int kSinks = -1, kSinksType = 0;  // index and type of their capture
 
 }  // namespace none
 
