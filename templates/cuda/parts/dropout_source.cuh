@@ -44,6 +44,9 @@ __device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int 
   return static_cast<unsigned>(batch * args.num_heads_q + head);
 }
 
+// Returns the factor of kept weights.
+__device__ __forceinline__ float dropout_scale(const DropoutArgs& args) { return args.scale; }
+
 // Returns 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and delta as
 // delta / scale.
 __device__ __forceinline__ float kept_part(const DropoutArgs& args) {
