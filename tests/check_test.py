@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
+import check_conditions
 import check_format
 import check_layers
 import check_repo
@@ -12,6 +13,23 @@ import check_sizes
 import check_words
 import check_tidy
 import check_variables
+
+
+class Conditions(unittest.TestCase):
+    TEXT = """#include "a.cuh"  // where kA
+// Text about it, where keys begin.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attune_kernel(const __grid_constant__ Args args,  // where kArgs
+                  const __grid_constant__ Args a,     // unless kA
+                  const __grid_constant__ Args b) {   // where kB == 1
+  call(a);  // where kA
+  // Calls.  // where kB unless kA
+#if 1       // where kA
+"""
+
+    def test_conditions_stand_on_includes_and_parameters(self):
+        self.assertEqual(check_conditions.places(self.TEXT),
+                         {"conditions": [1, 4, 5, 6, 7, 8, 9], "misplaced": [4, 6, 7, 8, 9], "directives": [9]})
 
 
 class Format(unittest.TestCase):

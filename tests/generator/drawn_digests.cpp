@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints digests of the machine code of random kernels: any spec with any score features and
-// programs, any legal config (tuner/fuzz/draw.hpp). Used by same_code.sh, and by hand while a
-// template changes:
+// Prints digests of the machine code of random kernels, with any legal config. Kernels of op
+// prefill have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by
+// hand while a template changes:
+//   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH PROBLEM ...
+//     the default config of each problem: key, tab, a line as in tests/golden/sass_digests.txt
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
-//     draws COUNT kernels from seed FIRST on: key, tab, a line as in tests/golden/sass_digests.txt.
+//     the same for random kernels: draws COUNT kernels from seed FIRST on.
 //     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
 //     ones, and TEXTS gets each kernel's source. Equal arguments draw equal kernels, as long as the
 //     families' rules stay the same.
+//   drawn_digests --list
+//     prints TEMPLATE and ARCH of each CUDA template: the oldest arch that it serves, and sm_90a.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -36,7 +41,8 @@ using testing::MatrixKernel;
 
 struct Request {
   std::string templates, texts, kernel_template, arch;
-  uint64_t first = 0, count = 0;
+  std::vector<std::string> problems;
+  uint64_t first = 0, count = 0;  // without problems
 };
 
 void use_templates(const fs::path& folder) {
@@ -57,15 +63,44 @@ const Compiler& compiler_for(const Device& device) {
   return device.target() == Target::kCuda ? *open_nvrtc_compiler() : device.compiler();
 }
 
-std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
-  std::vector<MatrixKernel> kernels;
-  std::set<std::string> seen;
-  const KernelTemplate& kernel_template = template_by_name(request.kernel_template);
-  for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
+// A kernel of op prefill has any features and programs. Other ops have a spec of the compile
+// matrix.
+MatrixKernel draw(uint64_t seed, const Device& device, const KernelTemplate& kernel_template,
+                  const std::vector<KernelSpec>& specs) {
+  const Arch arch = device.archs().front();
+  if (kernel_template.serves().op == Op::kPrefill) {
     const DrawnKernel drawn = testing::draw_kernel(seed, device, {&kernel_template});
-    MatrixKernel kernel{
-        &kernel_template, spec_of(drawn.problem), device.archs().front(), drawn.config, {}};
-    if (kernel_template.refuses(kernel.spec, kernel.arch)) continue;
+    return {&kernel_template, spec_of(drawn.problem), arch, drawn.config, {}};
+  }
+  std::mt19937_64 random(seed);
+  const KernelSpec& spec = specs[random() % specs.size()];
+  const Shape shape = random() % 2 == 0 ? Shape{1, 4096, 4096, 8, 8} : Shape{8, 16, 1024, 8, 8};
+  Config config = kernel_template.default_config(spec, arch, shape, device.facts());
+  if (random() % 3 > 0)
+    config = testing::random_config(random, kernel_template.space(spec, arch), std::move(config));
+  return {&kernel_template, spec, arch, std::move(config), {}};
+}
+
+std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
+  const KernelTemplate& kernel_template = template_by_name(request.kernel_template);
+  std::vector<KernelSpec> specs = testing::matrix_specs();
+  std::erase_if(specs, [&](const KernelSpec& spec) {
+    return kernel_template.refuses(spec, device.archs().front()).has_value();
+  });
+  std::vector<MatrixKernel> kernels;
+  for (const std::string& text : request.problems) {
+    const Problem problem = parse_problem(text);
+    const KernelSpec spec = spec_of(problem);
+    const Arch arch = device.archs().front();
+    kernels.push_back(
+        {&kernel_template, spec, arch,
+         kernel_template.default_config(spec, arch, shape_of(problem), device.facts()),
+         xxh3_128_hex(text).substr(0, 12)});
+  }
+  if (specs.empty() || !kernels.empty()) return kernels;
+  std::set<std::string> seen;
+  for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
+    MatrixKernel kernel = draw(seed, device, kernel_template, specs);
     kernel.id = xxh3_128_hex(to_text(kernel.spec) + kernel.config.to_text()).substr(0, 12);
     if (seen.insert(kernel.id).second) kernels.push_back(std::move(kernel));
   }
@@ -103,22 +138,49 @@ void print_lines(const Request& request) {
   for (const std::string& line : lines) std::cout << line << "\n";
 }
 
+bool serves(const KernelTemplate& kernel_template, const std::vector<KernelSpec>& specs,
+            const Arch& arch) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const KernelSpec& spec) { return !kernel_template.refuses(spec, arch); });
+}
+
+void list() {
+  const std::vector<KernelSpec> specs = testing::matrix_specs();
+  for (const KernelTemplate* kernel_template : all_templates()) {
+    bool is_oldest = true;
+    for (const std::string& arch : known_cuda_archs()) {
+      if (!is_oldest && arch != "sm_90a") continue;
+      if (!serves(*kernel_template, specs, parse_arch(arch))) continue;
+      std::cout << kernel_template->name() << " " << arch << "\n";
+      is_oldest = false;
+    }
+  }
+}
+
 int run(std::vector<std::string> words) {
+  if (words == std::vector<std::string>{"--list"}) {
+    list();
+    return 0;
+  }
   Request request;
   while (words.size() > 2 && words[0].starts_with("--")) {
     if (words[0] == "--templates") request.templates = words[1];
     if (words[0] == "--texts") request.texts = words[1];
     words.erase(words.begin(), words.begin() + 2);
   }
-  if (words.size() != 4) {
-    std::cerr << "usage: drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST "
-                 "COUNT\n";
+  if (words.size() < 3) {
+    std::cerr << "usage: drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH "
+                 "PROBLEM ... | FIRST COUNT\n";
     return 2;
   }
   request.kernel_template = words[0];
   request.arch = words[1];
-  request.first = std::strtoull(words[2].c_str(), nullptr, 10);
-  request.count = std::strtoull(words[3].c_str(), nullptr, 10);
+  if (words[2].find('=') != std::string::npos) {
+    request.problems.assign(words.begin() + 2, words.end());
+  } else {
+    request.first = std::strtoull(words[2].c_str(), nullptr, 10);
+    request.count = words.size() > 3 ? std::strtoull(words[3].c_str(), nullptr, 10) : 1;
+  }
   if (!request.templates.empty()) use_templates(request.templates);
   if (request.arch != "cpu" && open_nvrtc_compiler() == nullptr) {
     std::cerr << nvrtc_advice() << "\n";

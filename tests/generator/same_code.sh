@@ -4,7 +4,11 @@
 #   bash tests/generator/same_code.sh                  compares golden cases and a sample with tests/golden/sass_digests.txt
 #   bash tests/generator/same_code.sh COMMIT [STEP]    compares each default config, or one in STEP, with those of COMMIT
 #   bash tests/generator/same_code.sh --texts COMMIT   shows how the rendered texts of golden cases differ from COMMIT's
+#   bash tests/generator/same_code.sh --drawn COMMIT [COUNT]  compares COUNT random kernels (default 60) of each CUDA template and arch:
+#                                                      any features, programs and configs (drawn_digests.cpp)
 # The forms with a COMMIT build it below the build tree. The second form works with any NVRTC and compiles only kernels whose source differs.
+# --drawn compiles all its kernels. It builds nothing of COMMIT if only templates differ, and can use one template alone:
+# `drawn_digests --templates FOLDER TEMPLATE ARCH FIRST COUNT` prints the digests that it compares.
 # ATTUNE_BUILD_DIR names the build tree, as for tests/run.sh.
 set -euo pipefail
 export LC_ALL=C  # one order for sort and join
@@ -21,11 +25,11 @@ if [ $# -eq 0 ]; then
 fi
 
 form=code
-if [ "$1" = --texts ]; then
-  form=texts
+if [ "$1" = --texts ] || [ "$1" = --drawn ]; then
+  form=${1#--}
   shift
 fi
-step=${2:-1}
+step=${2:-1} count=${2:-60}
 other=$build/commit
 if ! commit=$(git rev-parse --verify --quiet "$1^{commit}"); then
   echo "git does not know the commit $1: there is nothing to compare with." >&2
@@ -34,14 +38,36 @@ fi
 # A separate index keeps files that two commits share untouched, so that the next comparison builds little.
 mkdir -p "$other/source"
 GIT_INDEX_FILE=$other/index git --work-tree="$other/source" read-tree -u --reset "$commit"
-if [ ! -e "$other/source/tests/generator/kernel_digests.cpp" ]; then
-  echo "$1 is from before tests/generator/kernel_digests.cpp: it cannot be compared with." >&2
-  exit 2
+
+# build_commit TARGET: builds a program of tests/generator in COMMIT's tree.
+build_commit() {
+  if [ ! -e "$other/source/tests/generator/$1.cpp" ]; then
+    echo "$commit is from before tests/generator/$1.cpp: it cannot be compared with." >&2
+    exit 2
+  fi
+  [ -e "$other/build/build.ninja" ] ||
+    cmake -S "$other/source" -B "$other/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON >"$other/cmake.log"
+  cmake --build "$other/build" --target "$1"
+}
+
+# draw COMMAND...: prints the digests of random kernels of each CUDA template and arch.
+draw() {
+  "$build/bin/drawn_digests" --list | while read -r template arch; do "$@" "$template" "$arch" 1 "$count" </dev/null; done
+}
+
+if [ "$form" = drawn ]; then
+  cmake --build "$build" --target drawn_digests kernel_digests
+  of_commit=("$build/bin/drawn_digests" --templates "$other/source/templates")
+  if ! git diff --quiet "$commit" -- 'generator/*.[ch]pp' 'runtime/*.[ch]pp' 'tuner/*.[ch]pp'; then
+    build_commit drawn_digests
+    of_commit=("$other/build/bin/drawn_digests")
+  fi
+  draw "${of_commit[@]}" >"$other/then.drawn"
+  draw "$build/bin/drawn_digests" >"$other/now.drawn"
+  exec "$build/bin/kernel_digests" compare "$other/then.drawn" "$other/now.drawn"
 fi
-[ -e "$other/build/build.ninja" ] ||
-  cmake -S "$other/source" -B "$other/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON >"$other/cmake.log"
+build_commit kernel_digests
 cmake --build "$build" --target kernel_digests
-cmake --build "$other/build" --target kernel_digests
 
 if [ "$form" = texts ]; then
   rm -rf "$other/before" "$other/after"

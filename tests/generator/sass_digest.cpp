@@ -88,7 +88,10 @@ std::optional<std::string> sass_digest(std::string_view cubin) {
     const std::optional<std::string_view> bytes = elf->contents(section);
     if (!bytes) return std::nullopt;
     // Bank 0 holds the arguments and is zeros in the file.
-    if (name.starts_with(kConstant) && !name.starts_with(".nv.constant0"))
+    // Bank 0 holds a launch's parameters. Bank 4 holds addresses of variables, filled in when the
+    // image is loaded: one for each constexpr of the source, read or not.
+    if (name.starts_with(kConstant) && !name.starts_with(".nv.constant0") &&
+        !name.starts_with(".nv.constant4"))
       constants.push_back(short_code(*bytes));
     if (!name.starts_with(kText)) continue;
     const std::string_view function = name.substr(kText.size());

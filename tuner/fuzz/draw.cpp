@@ -153,6 +153,20 @@ int num_feature_pairs() {
   return count * (count - 1) / 2;
 }
 
+Config random_config(std::mt19937_64& random, const SearchSpace& space, Config config) {
+  constexpr int kSteps = 60;
+  const std::vector<Knob>& knobs = space.knobs();
+  for (int step = 0; step < kSteps && !knobs.empty(); ++step) {
+    Config changed = config;
+    for (uint64_t left = 1 + random() % 3; left > 0; --left) {
+      const Knob& knob = knobs[random() % knobs.size()];
+      changed.set(knob.name, knob.values[random() % knob.values.size()]);
+    }
+    if (!space.broken(changed)) config = std::move(changed);
+  }
+  return config;
+}
+
 DrawnKernel draw_kernel(uint64_t seed, const Device& device,
                         const std::vector<const KernelTemplate*>& templates) {
   constexpr int kTries = 100;
@@ -174,10 +188,8 @@ DrawnKernel draw_kernel(uint64_t seed, const Device& device,
   const Shape shape{1, 300, 300, drawn.problem.num_heads_q, drawn.problem.num_heads_kv};
   drawn.config = drawn.kernel_template->default_config(spec, arch, shape, device.facts());
   drawn.is_default = random() % 3 == 0;
-  if (!drawn.is_default) {
-    const std::vector<Config> configs = drawn.kernel_template->space(spec, arch).enumerate();
-    drawn.config = configs[random() % configs.size()];
-  }
+  if (!drawn.is_default)
+    drawn.config = random_config(random, drawn.kernel_template->space(spec, arch), drawn.config);
   return drawn;
 }
 

@@ -14,11 +14,16 @@
 
 namespace attune::testing {
 
-// Draws a spec that the template serves on the device. The result depends only on `random`.
+// Draws a spec that the template, of op prefill, serves on the device. The result depends only on
+// `random`.
 Problem random_problem(std::mt19937_64& random, const Device& device,
                        const KernelTemplate& kernel_template);
 // Draws lengths at the edges of the config's tiles, small enough for the float64 oracle.
 void draw_lengths(std::mt19937_64& random, const Config& config, Problem* problem);
+
+// Returns a legal config: a walk from `config` that changes up to three knobs in a step, since some
+// knobs only change together. Listing all configs of a large space would take seconds.
+Config random_config(std::mt19937_64& random, const SearchSpace& space, Config config);
 
 struct DrawnKernel {
   const KernelTemplate* kernel_template = nullptr;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants that only some kernels have, for editors. A header of several families is read with the
+// knobs of one of them, which may lack these. A constant of the same name in namespace attune hides
+// the one here.
+#pragma once
+
+namespace none {
+
+constexpr int kArch = 90;
+constexpr int kVSlices = 1, kLastVColumn = 0, kKParts = 1;
+constexpr int kThreads = 128, kVector = 8;
+constexpr int kL2SectionMb = 0, kRescaleThreshold = 8, kPackHeads = 1;
+constexpr int kSinks = 0, kSinksType = 0;
+constexpr bool kMapByHead = false, kMapHides = false;
+constexpr int kMapCapture = 0;
+constexpr bool kHasPages = false, kHasBegins = false, kHasKeyBegins = false;
+constexpr int kPageRows = 1;
+constexpr bool kStartsEarly = false;
+// prefill_sm90.cu and kernels like it
+constexpr int kTransposeInside = 0;
+constexpr bool kWaitsForVTranspose = false, kBlocksFollowWindow = true, kWaitsForPriorGrid = true;
+constexpr float kProbabilityLog2 = 0.f;
+// backward_sm80, score_gradient_sm80
+constexpr int kScoreGradient = 1, kRepeats = 0;
+constexpr int kKeyBlockN = 64, kKeyBlockM = 64, kKeyWarps = 4, kKeyStages = 1;
+constexpr int kTf32Products = 1;
+
+}  // namespace none
+
+namespace attune {
+using namespace none;
+}
