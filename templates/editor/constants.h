@@ -7,7 +7,6 @@
 namespace none {
 
 constexpr int kArch = 90;
-constexpr int kVSlices = 1, kLastVColumn = 0, kKParts = 1;
 constexpr int kThreads = 128, kVector = 8;
 constexpr int kL2SectionMb = 0, kRescaleThreshold = 8, kPackHeads = 1;
 constexpr int kSinks = 0, kSinksType = 0;
@@ -28,5 +27,14 @@ constexpr int kTf32Products = 1;
 }  // namespace none
 
 namespace attune {
+
 using namespace none;
-}
+
+// The parameters that some kernels lack (cuda/parts/none/arguments.cuh).
+extern const struct ScaleArgs& scales;
+extern const struct ScoreArgs& scores;
+extern const struct DropoutArgs& dropout;
+extern const struct BlockMapArgs& map;
+extern const struct CacheArgs& cache;
+
+}  // namespace attune

@@ -5,10 +5,7 @@
 
 namespace attune {
 
-#if 0   // Rendered kernels know int8 where they read it alone.  // unless kDtypeQ
-enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2 };  // unless kInt8Cache
-#endif  // unless kDtypeQ
-enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8 };  // where kInt8Cache
+enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8 };
 
 // Causal masks name their alignment: query row i sees key column j when
 //   kCausalTopLeft:      j <= i

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "shared/host_device.h"
-#include "shared/kernel_arguments.h"
+#include "shared/scale_args.h"
 
 namespace attune {
 

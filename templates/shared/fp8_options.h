@@ -10,8 +10,8 @@ namespace attune {
 enum class Accuracy : int {
   kAccurate = 0,  // P is rounded relative to the exact row maximum so far; sums are flushed
   kFast = 1,      // the row maximum may be stale, and P is rounded relative to it
-  // For fp32 operands: kAccurate is fp32 arithmetic, kFast is tf32.  // where kTf32Products
-  kSplit = 2,  // each number is the sum of two tf32 numbers  // where kTf32Products
+  // For fp32 operands: kAccurate is fp32 arithmetic, kFast is tf32.
+  kSplit = 2,  // each number is the sum of two tf32 numbers
 };
 
 // kRows: [batch, seqlen_kv, num_heads_kv, head_dim_v], as K. kTransposed: keys are contiguous,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of kernels, in parts. On a GPU each part that a kernel takes is one parameter,
-// in this order, before its tensor maps. On a CPU a kernel gets the address of all of them. A new
-// part (pages, lengths, a score's operands, dropout) is a separate struct at the end and a value of
-// ArgumentPart (generator/launch_plan.hpp): kernels without it stay the same.
+// in the order of this table, before its tensor maps (cuda/parts/kernel_parts.cuh). On a CPU a
+// kernel gets the address of KernelArguments. A new part (pages, lengths, a score's operands,
+// dropout) is a separate struct at the end and a value of ArgumentPart (generator/launch_plan.hpp):
+// kernels without it stay the same.
 //
 // | part    | struct        | who takes it                                      |
 // |---------|---------------|---------------------------------------------------|
@@ -17,49 +18,30 @@
 // | round   | RoundArgs     | kernels that are launched for some heads at a time, on a GPU |
 #pragma once
 
-#include "shared/append_args.h"  // where kAppendArgs
+#include "shared/append_args.h"
 #include "shared/attention_args.h"
-#include "shared/block_map.h"     // where kMaskProgram
-#include "shared/cache_args.h"    // where kCacheArgs
-#include "shared/dropout_args.h"  // where kDropout
+#include "shared/block_map.h"
+#include "shared/cache_args.h"
+#include "shared/dropout_args.h"
 #include "shared/fp8_options.h"
-#include "shared/gradient_args.h"  // where kGradientArgs
-#include "shared/round_args.h"     // where kRoundArgs
-#include "shared/score_args.h"     // where kScoreArgs
+#include "shared/gradient_args.h"
+#include "shared/round_args.h"
+#include "shared/scale_args.h"
+#include "shared/score_args.h"
 
 namespace attune {
 
-// Factors that 8-bit elements are multiplied by to give their values. The factor of an element in
-// row r of head h is at
-//   batch * batch_stride + h / heads_per_scale * head_stride + r / kScaleBlock * block_stride
-// where kScaleBlock is the compiled-in number of rows that share one (0: all rows, block_stride is
-// not used). Zero strides repeat one factor: a tensor with a single one has all strides 0.
-struct ScaleView {
-  float* data;  // null: every factor is 1
-  long long batch_stride;
-  long long head_stride;
-  long long block_stride;
-  int heads_per_scale;  // consecutive heads that share a factor; divides the number of heads
-};
-
-struct ScaleArgs {
-  ScaleView q_scale;
-  ScaleView k_scale;
-  ScaleView v_scale;
-  ScaleView o_scale;  // written by the quantise op; null elsewhere
-};
-
-// A CPU kernel sees the leading members in this order. A kernel that needs a member is rendered
-// with all members before it.
+// All parts in this order. A later part does not move those before it, so stored CPU kernels of an
+// earlier version stay valid.
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
-  ScoreArgs scores;        // where kScoreArgs
-  GradientArgs gradients;  // where kGradientArgs
-  DropoutArgs dropout;     // where kDropout
-  CacheArgs cache;         // where kCacheArgs
-  AppendArgs append;       // where kAppendArgs
-  BlockMapArgs map;        // where kMaskProgram
-  RoundArgs round;         // where kRoundArgs
+  ScoreArgs scores;
+  GradientArgs gradients;
+  DropoutArgs dropout;
+  CacheArgs cache;
+  AppendArgs append;
+  BlockMapArgs map;
+  RoundArgs round;
 };
 
 }  // namespace attune

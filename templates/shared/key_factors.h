@@ -5,8 +5,8 @@
 #pragma once
 
 #include "shared/host_device.h"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/quantise_layout.h"
+#include "shared/scale_args.h"
 
 namespace attune {
 

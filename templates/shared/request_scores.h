@@ -8,6 +8,9 @@
 
 namespace attune {
 
+template <class Args>
+using ScoresOfRequest = Args;  // a copy, in which take_lengths replaces the lengths
+
 // Replaces the call's lengths in `scores` by the request's. `scores` is a copy that the compiler
 // keeps in registers, and members that a program does not read cost nothing.
 ATTUNE_HOST_DEVICE inline void take_lengths(const DecodeRequest& request, ScoreArgs* scores) {

@@ -27,11 +27,15 @@
 #include "cpu/backward/backward_cpu_knobs.hpp"
 
 #include "cpu/backward/gradient_products.hpp"
-#include "cpu/backward/gradient_sums.hpp"  // where kAccumulate
 #include "cpu/backward/gradient_tiles.hpp"
 #include "cpu/backward/slope_stage.hpp"  // where kSloped
 #include "cpu/parts/dropout_panels.hpp"  // where kDropout
 #include "cpu/parts/mask_stage.hpp"      // where kMaskProgram
+#include "cpu/parts/none/dropout.hpp"    // unless kDropout
+#include "cpu/parts/none/features.hpp"
+#include "cpu/parts/none/mask_stage.hpp"  // unless kMaskProgram
+#include "cpu/parts/none/scores.hpp"      // unless kScored
+#include "cpu/parts/none/scores.hpp"      // unless kSloped
 #include "cpu/parts/pack_kv.hpp"
 #include "cpu/parts/score_stage.hpp"  // where kScored
 #include "cpu/parts/simd.hpp"
@@ -64,7 +68,7 @@ struct Scratch {
   Panel p[kScoreRows];   // S^T, then P^T
   Panel ds[kScoreRows];  // dP^T, then dS^T
   Panel slopes[kBlockN];
-  Panel kept[kBlockN];            // where kDropout
+  [[no_unique_address]] DropoutFactors<kBlockN> kept;
   Panel dq[kPanels][kHeadDimQk];  // of a tile, if kPasses is 2
   float keys[kBlockN * kHeadDimQk];
   float values[kBlockN * kHeadDimV];
@@ -203,10 +207,10 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
   seen.end = least(seen.end, block.end);
   if (seen.begin >= seen.end) return;
-  const ListRows rows{tile.batch, tile.head_kv, first_index,                // where kMaskProgram
-                      least(tile.count - panel * kPanelRows, kPanelRows)};  // where kMaskProgram
-  const BoolRange shown = shown_to(args, rows, seen);                       // where kMaskProgram
-  if (!shown.hi) return;                                                    // where kMaskProgram
+  const Tile rows{tile.batch, tile.head_kv, first_index,
+                  least(tile.count - panel * kPanelRows, kPanelRows)};
+  const Shown shown = shown_to(args, rows, seen);
+  if (!shown.hi) return;
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
@@ -214,31 +218,30 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   Panel* p = scratch.p;
   Panel* ds = scratch.ds;
   Panel largest = -kInfinity;
-  const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);  // where kScored
-  stage.fetch(seen);                                                    // where kScored
+  const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);
+  stage.fetch(seen);
   multiply_rows<kHeadDimQk>(keys, count, scratch.rows.queries[panel], p);
-  find_slopes(args, tile, first_index, seen, p, scratch.slopes);  // where kSloped
-  stage.apply(seen, p, largest);                                  // where kScored
+  find_slopes(args, tile, first_index, seen, p, scratch.slopes);
+  stage.apply(seen, p, largest);
   if (!sees_all(call, first, last, seen)) {
     mask_block(call, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, p, largest);
   }
-  if (!shown.lo) hide_scores(args, rows, seen, p, largest);  // where kMaskProgram
+  if (!shown.lo) hide_scores(args, rows, seen, p, largest);
   if constexpr (kGradientS)
     multiply_rows<kHeadDimV>(scratch.values + skipped * kHeadDimV, count, scratch.rows.douts[panel],
                              ds);
-  find_dropout_factors(args, tile.batch, tile.head_kv, first_index, seen,  // where kDropout
-                       scratch.kept);                                      // where kDropout
+  scratch.kept.find(args, tile.batch, tile.head_kv, first_index, seen);
   const Panel lse = scratch.rows.lse[panel], delta = scratch.rows.delta[panel];
   for (int n = 0; n < count; ++n) {
     p[n] = exp2_nonpositive(p[n] - lse);
-    p[n] = lse == kInfinity ? Panel(0.0f) : p[n];  // of no number, too  // where kUserScores
+    if constexpr (kUserScores) p[n] = lse == kInfinity ? Panel(0.0f) : p[n];  // even if it is NaN
     if constexpr (kGradientS) {
-      ds[n] *= scratch.kept[n];  // where kDropout
+      scratch.kept.scale(n, ds[n]);
       Panel gradient = p[n] * (ds[n] - delta);
-      gradient *= scratch.slopes[n];                  // where kSloped
+      if constexpr (kSloped) gradient *= scratch.slopes[n];
       ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;  // also if the slope is NaN
     }
-    p[n] *= scratch.kept[n];  // where kDropout
+    scratch.kept.scale(n, p[n]);
   }
   if constexpr (kWithQ) add_columns<kHeadDimQk>(keys, count, ds, dq);
   if constexpr (kWithKv) {
@@ -259,9 +262,7 @@ inline bool meet(const KernelArguments& args, const Tile& tile, KeyRange block) 
   const KeyRange keys =
       visible_keys(call, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   if (keys.begin >= keys.end || keys.begin >= block.end || keys.end <= block.begin) return false;
-  const ListRows rows{tile.batch, tile.head_kv, tile.first, tile.count};  // where kMaskProgram
-  if (!range_of_rows(args.scores, rows, block).hi) return false;          // where kMaskProgram
-  return true;
+  return range_of_rows(args.scores, tile, block).hi;
 }
 
 template <bool kWithQ, bool kWithKv>
@@ -280,8 +281,10 @@ inline void store_dq(const KernelArguments& args, const Tile& tile, Panel* dq) {
       Floats rows[kLanes];
       for (int i = 0; i < kLanes; ++i) rows[i] = part(columns[c + i], vector) * args.softmax_scale;
       transpose(rows);
-      add_to_dq(args.gradients.dq, tile, first, chunk, rows);  // where kAccumulate
-      continue;                                                // where kAccumulate
+      if constexpr (kAccumulate) {
+        add_to_dq(args.gradients.dq, tile, first, chunk, rows);
+        continue;
+      }
       for (int i = 0; i < least(kLanes, tile.count - first); ++i)
         store<kDtypeQ>(row_address<Element<kDtypeQ>>(args.gradients.dq, tile.batch, tile.head_kv,
                                                      tile.first + first + i) +
@@ -294,7 +297,7 @@ inline void store_dq(const KernelArguments& args, const Tile& tile, Panel* dq) {
 template <int kWidth>
 inline void store_keys(const OperandView& view, Group group, KeyRange block, const float* sums,
                        float factor) {
-  return add_to_keys<kWidth>(view, group, block, sums, factor);  // where kAccumulate
+  if constexpr (kAccumulate) return add_to_keys<kWidth>(view, group, block, sums, factor);
   auto* to = static_cast<Element<kDtypeKv>*>(view.data) + group.batch * view.batch_stride +
              group.head_kv * view.head_stride + block.begin * view.row_stride;
   for (int n = block.begin; n < block.end; ++n, to += view.row_stride, sums += kPadded<kWidth>)
@@ -360,10 +363,7 @@ inline void share(long long* next, long long count, const Take& take) {
   for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) take(i);
 }
 
-}  // namespace attune
-
-extern "C" void attune_delta(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_delta(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   if (thread == 0) *counter(args, 0) = *counter(args, 1) = 0;
   const long long rows = list_rows(args), all = groups_of(args) * rows;
@@ -371,8 +371,7 @@ extern "C" void attune_delta(const attune::AttentionArgs* given, int thread, int
     write_statistics(args, group_at(args, i / rows), i % rows);
 }
 
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   Scratch& scratch = scratch_of(args, thread);
   if constexpr (kPasses == 1 && kGradientQ && kGradientKv) {
@@ -389,8 +388,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
 }
 
 // Starts with the last rows, which see the most keys under a causal mask.
-extern "C" void attune_queries(const attune::AttentionArgs* given, int thread, int) {
-  using namespace attune;
+extern "C" void attune_queries(const AttentionArgs* given, int thread, int) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   if constexpr (kGradientQ && (kPasses == 2 || !kGradientKv)) {
     const long long groups = groups_of(args), tiles = tiles_of(args);
@@ -400,3 +398,5 @@ extern "C" void attune_queries(const attune::AttentionArgs* given, int thread, i
     });
   }
 }
+
+}  // namespace attune

@@ -3,7 +3,7 @@
 // backward_cpu.
 #pragma once
 
-#include "cpu/parts/panel_rows.hpp"
+#include "cpu/parts/list_rows.hpp"
 #include "cpu/parts/score_functions.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "generated/slope_program.h"
@@ -13,7 +13,6 @@ namespace attune {
 
 // Finds slopes of the rows from `first_index` on, in the list of the tile's K/V head. `panels` are
 // scores before the score stage.
-template <class Tile>
 inline void find_slopes(const KernelArguments& args, const Tile& tile, long long first_index,
                         KeyRange keys, const Panel* panels, Panel* slopes) {
   const ScoreArgs& scores = args.scores;

@@ -5,7 +5,7 @@
 // second step joins them. A thread processes one block of keys at a time (decode_steps.hpp): q . k
 // with all heads of K, the softmax, then the sums of V. A row of K or V is read once for all rows
 // of q that share its head (decode_products.hpp). If it is narrower than fp32, it is converted in
-// registers. If the CPU multiplies pairs of bf16 (pair_products.hpp), weights are rounded to bf16
+// registers. If the CPU multiplies pairs of bf16 (add_pairs), weights are rounded to bf16
 // and nothing is converted.
 //
 // q, k, v, o: fp32, bf16 or fp16. k and v may also be e4m3, e5m2 or int8, with a factor for each
@@ -19,13 +19,17 @@
 
 #include "shared/kernel_arguments.h"
 
-#include "cpu/decode/block_factors.hpp"  // where kKeyFactors
 #include "cpu/decode/decode_steps.hpp"
+#include "cpu/decode/none/features.hpp"  // unless kRequestLengths
+#include "cpu/parts/none/features.hpp"
+#include "cpu/parts/none/scores.hpp"      // unless kScored
+#include "cpu/parts/none/sinks.hpp"       // unless kSinks
 #include "cpu/parts/score_functions.hpp"  // where kScored
 #include "cpu/parts/sinks.hpp"            // where kSinks
-#include "shared/cache_factors.h"         // where kAccuracy
-#include "shared/request_scores.h"        // where kRequestLengths
-#include "shared/score_of.h"              // where kScored
+#include "shared/cache_factors.h"
+#include "shared/layouts/decode_partition.h"
+#include "shared/request_scores.h"  // where kRequestLengths
+#include "shared/score_of.h"        // where kScored
 
 namespace attune {
 
@@ -62,18 +66,17 @@ inline void begin_rows(const KernelArguments& args, const DecodeItem& item, cons
 inline void score_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, DecodeKeys seen, float* scores) {
   float factor = args.softmax_scale;
-  factor *= score_factor(args.scales.k_scale, item.kv_head);  // where kHeadFactors
-  apply_k_factors(args.scales, block, item.kv_head, scores);  // where kKeyFactors
+  if constexpr (kHeadFactors) factor *= score_factor(args.scales.k_scale, item.kv_head);
+  block.factors.apply_to_scores(args, block, item.kv_head, scores);
   const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
   const int position = item.position(r), places = block.places;
   for (int place = 0; place < places; ++place) {
     float score = scores[place] * factor;
-    const int at = block.key_at(place);                                         // where kScored
-    const int key = block.first + (at < block.count ? at : 0);                  // where kScored
-    score = score_of(args.scores, score, batch, head, kv_head, position, key);  // where kScored
+    const int at = block.key_at(place);
+    const int key = block.first + (at < block.count ? at : 0);
+    score = score_of(args.scores, score, batch, head, kv_head, position, key);
     scores[place] = score * kLog2E;
   }
-  (void)batch, (void)head, (void)kv_head, (void)position;
   const int last = block.first + block.count - 1;
   if (seen.first <= block.first && last <= seen.last && places == block.count) return;
   if (seen.last > last) seen.last = last;  // places past the last key have no key
@@ -104,9 +107,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
   const int places = block.places;
-  score_row(args, item, block, r, rows.seen[r], scores);         // unless kRequestLengths
-  const KernelArguments own = with_lengths(args, item.request);  // where kRequestLengths
-  score_row(own, item, block, r, rows.seen[r], scores);          // where kRequestLengths
+  score_row(with_lengths(args, item.request), item, block, r, rows.seen[r], scores);
   const float before = rows.largest[r];
   Panel most = before;
   for (int place = 0; place < places; place += kPanelRows)
@@ -123,7 +124,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
     rows.sum[r] *= decay;
     for (Floats& vector : rows.output[r]) vector *= decay;
   }
-  apply_v_factors(args.scales, block, item.kv_head, scores);  // where kKeyFactors
+  block.factors.apply_to_weights(args, block, item.kv_head, scores);
   rows.largest[r] = largest;
   rows.sum[r] += sum_of(sum);
 }
@@ -165,11 +166,9 @@ inline RowEnd end_of_row(const KernelArguments& args, int head, int kv_head, flo
                          float sum) {
   constexpr float kLn2 = 0.69314718055994531f;
   float natural = largest * kLn2;
-  float share = 1;
-  share = join_sink(sink_of(args.scores, head), natural, sum);  // where kSinks
+  const float share = join_sink(sink_of(args.scores, head), natural, sum);
   float inverse = sum == 0 ? 0 : share / sum;
-  inverse = scaled_by(args.scales.v_scale, kv_head, inverse);  // where kHeadFactors
-  (void)head, (void)kv_head, (void)args;
+  if constexpr (kHeadFactors) inverse = scaled_by(args.scales.v_scale, kv_head, inverse);
   return {inverse, natural + __builtin_logf(sum)};
 }
 
@@ -192,22 +191,22 @@ inline float* part_row(const KernelArguments& args, int slot, int head, int r) {
   return static_cast<float*>(args.workspace) +
          ((slot * heads + head) * kDecodeRows + r) * kPartFloats;
 }
-// Returns the slots of parts if each item is cut by its own length.  // where kBatchInvariant
-inline int slots_of_chunks(const KernelArguments& args) {         // where kBatchInvariant
-  const int tiles = (args.seqlen_kv + kKeys - 1) / kKeys;         // where kBatchInvariant
-  const int parts = most_chunks(tiles, kLeastChunkKeys / kKeys);  // where kBatchInvariant
-  const int items = decode_row_tiles(args.seqlen_q, kGqaRatio);   // where kBatchInvariant
-  return args.batch * items * parts;                              // where kBatchInvariant
-}  // where kBatchInvariant
+// Returns the number of slots of parts. If each item is cut by its own length, each part may have
+// one; the number is even.
+inline int part_slots(const KernelArguments& args, int num_threads) {
+  if constexpr (!kBatchInvariant) return 2 * num_threads;
+  const int tiles = (args.seqlen_kv + kKeys - 1) / kKeys;
+  const int parts = most_chunks(tiles, kLeastChunkKeys / kKeys);
+  const int items = decode_row_tiles(args.seqlen_q, kGqaRatio);
+  return (args.batch * items * parts + 1) / 2 * 2;
+}
 
 inline RowStates states_of(const KernelArguments& args, int thread, int num_threads) {
-  const int threads = num_threads;
-  num_threads = (slots_of_chunks(args) + 1) / 2;  // of which each has two  // where kBatchInvariant
   const long long rows = static_cast<long long>(args.num_heads_kv) * kDecodeRows;
-  float* at = part_row(args, 2 * num_threads, 0, 0);
+  float* at = part_row(args, part_slots(args, num_threads), 0, 0);
   const auto take = [&](int floats) {  // reserves room for all threads' rows, returns this thread's
     float* const own = at + thread * rows * floats;
-    at += threads * rows * floats;
+    at += num_threads * rows * floats;
     return own;
   };
   RowStates states;
@@ -257,12 +256,13 @@ inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
     end_rows(args, item_of(head), piece, rows.from(head * first.rows));
 }
 
-// Joins row `r` of an item from the parts of workers `first` to `last`.
+// Joins row `r` of an item from the parts of workers `first` to `last`, or, if each item is cut by
+// its own length, from the slots `first` to `last`.
 inline void join_row(const KernelArguments& args, const DecodeItem& item, int first, int last,
                      int r) {
   const auto part_of = [&](int worker) {
-    return part_row(args, worker, item.kv_head, r);  // where kBatchInvariant
-    return part_row(args, 2 * worker + (worker == first ? 1 : 0), item.kv_head, r);
+    const int slot = kBatchInvariant ? worker : 2 * worker + (worker == first ? 1 : 0);
+    return part_row(args, slot, item.kv_head, r);
   };
   constexpr int kLargest = kOutVectors * kLanes;
   float largest = kLowest, sum = 0;
@@ -289,7 +289,7 @@ struct DecodeLine {
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
     range.charge = kCharge;
-    range.least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
+    range.cut_each(kKeys);
     range.items = decode_row_tiles(args.seqlen_q, kGqaRatio);
     int total = 0;
     for (int request = 0; request < args.batch; ++request) total += range.cost(tiles_of(request));
@@ -297,11 +297,8 @@ struct DecodeLine {
   }
 };
 
-}  // namespace attune
-
 // Computes parts of items, and whole items.
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const auto& args = *static_cast<const KernelArguments*>(given);
   if (args.batch == 0 || args.seqlen_q == 0) return;
   const DecodeLine line(args, thread, num_threads);
@@ -313,33 +310,32 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
 }
 
 // Joins the parts, item by item.
-extern "C" void attune_join(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_join(const AttentionArgs* given, int thread, int num_threads) {
   const auto& args = *static_cast<const KernelArguments*>(given);
   if (args.batch == 0 || args.seqlen_q == 0) return;
   const DecodeLine line(args, 0, num_threads);
   int start = 0, number = 0;
-  const auto join = [&](int request, int item, int slot, int parts) {  // where kBatchInvariant
-    for (int head = 0; head < args.num_heads_kv; ++head) {             // where kBatchInvariant
-      if (number++ % num_threads != thread) continue;                  // where kBatchInvariant
-      const DecodeItem joined(args, args.cache, request, item, head);  // where kBatchInvariant
-      for (int r = 0; r < joined.rows; ++r)                            // where kBatchInvariant
-        join_row(args, joined, slot, slot + parts - 1, r);             // where kBatchInvariant
-    }                                                                  // where kBatchInvariant
-  };                                                                   // where kBatchInvariant
-  each_cut_item(line, args.batch, join);                               // where kBatchInvariant
-  if (line.range.least_chunk > 0) return;                              // where kBatchInvariant
+  const auto join = [&](int request, int item, int first, int last) __attribute__((always_inline)) {
+    for (int head = 0; head < args.num_heads_kv; ++head) {
+      if (number++ % num_threads != thread) continue;
+      const DecodeItem joined(args, args.cache, request, item, head);
+      for (int r = 0; r < joined.rows; ++r) join_row(args, joined, first, last, r);
+    }
+  };
+  if constexpr (kBatchInvariant) {
+    each_cut_item(line, args.batch, [&](int request, int item, int slot, int parts) {
+      join(request, item, slot, slot + parts - 1);
+    });
+    return;
+  }
   for (int request = 0; request < args.batch; ++request) {
     const int tiles = line.tiles_of(request).count, cost = tiles + line.range.charge;
     for (int item = 0; item < line.range.items; ++item, start += cost) {
       const int first = (start + line.range.charge) / line.range.share;
       const int last = (start + cost - 1) / line.range.share;
-      if (tiles == 0 || first == last) continue;
-      for (int head = 0; head < args.num_heads_kv; ++head) {
-        if (number++ % num_threads != thread) continue;
-        const DecodeItem joined(args, args.cache, request, item, head);
-        for (int r = 0; r < joined.rows; ++r) join_row(args, joined, first, last, r);
-      }
+      if (tiles != 0 && first != last) join(request, item, first, last);
     }
   }
 }
+
+}  // namespace attune

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "cpu/parts/simd.hpp"
-#include "shared/key_factors.h"  // where kKeyFactors
+#include "shared/key_factors.h"
+#include "shared/layouts/decode_blocks.h"
 #include "shared/layouts/decode_layout.h"
 #include "shared/layouts/decode_requests.h"
 
@@ -96,12 +97,12 @@ class CachedRows {
     const int row = kHasPages ? key % kPageRows : first_key_ + key;
     return page * view.batch_stride + row * view.row_stride;
   }
-  // Returns the index of a key's factor for head 0.                          // where kKeyFactors
-  long long in(const ScaleView& view, int key) const {                     // where kKeyFactors
-    const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;  // where kKeyFactors
-    const int row = kHasPages ? key % kPageRows : first_key_ + key;        // where kKeyFactors
-    return key_factor_at(view, page, row, 0);                              // where kKeyFactors
-  }                                                                        // where kKeyFactors
+  // Returns the index of a key's factor for head 0, if each key has one.
+  long long factor_in(const ScaleView& view, int key) const {
+    const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;
+    const int row = kHasPages ? key % kPageRows : first_key_ + key;
+    return key_factor_at(view, page, row, 0);
+  }
 
  private:
   // Returns 0 for a page that the cache does not have; reading it would leave the cache.

@@ -6,15 +6,17 @@
 #pragma once
 
 #include "cpu/decode/decode_products.hpp"
+#include "cpu/decode/key_factors.hpp"    // where kKeyFactors
+#include "cpu/decode/none/features.hpp"  // unless kKeyFactors
 
 namespace attune {
 
 // Keys that are processed together, for all heads. Each key has a place, the index of its scores.
 struct KeyBlock {
   int first, count;
-  int places;                                    // whole vectors and steps
-  long long k[kBlock], v[kBlock];                // where their rows begin, for head 0
-  long long k_factor[kBlock], v_factor[kBlock];  // likewise  // where kKeyFactors
+  int places;                      // whole vectors and steps
+  long long k[kBlock], v[kBlock];  // where their rows begin, for head 0
+  [[no_unique_address]] KeyFactors factors;
 
   // Returns the key at a place. If the place has no key, the result is at least `count`.
   int key_at(int place) const {
@@ -30,8 +32,7 @@ struct KeyBlock {
       if (key >= count) continue;
       k[place] = cached.in(args.k, first + key);
       v[place] = cached.in(args.v, first + key);
-      k_factor[place] = cached.in(args.scales.k_scale, first + key);  // where kKeyFactors
-      v_factor[place] = cached.in(args.scales.v_scale, first + key);  // where kKeyFactors
+      factors.find(args, cached, place, first + key);
     }
   }
 };

@@ -97,12 +97,19 @@ inline void drop_weights(const KernelArguments& args, int batch, int head_kv, lo
                 [](Floats weight, Ints kept) { return kept ? weight : Floats(0.0f); });
 }
 
-// Finds the factors that weights are multiplied by.
-inline void find_dropout_factors(const KernelArguments& args, int batch, int head_kv,
-                                 long long first, KeyRange keys, Panel* factors) {
-  const Floats scale = args.dropout.scale;
-  visit_dropout(args, batch, head_kv, first, keys, factors,
-                [=](Floats, Ints kept) { return kept ? scale : Floats(0.0f); });
-}
+// The factors that the weights of a panel are multiplied by, for up to kKeys keys.
+template <int kKeys>
+class DropoutFactors {
+ public:
+  void find(const KernelArguments& args, int batch, int head_kv, long long first, KeyRange keys) {
+    const Floats scale = args.dropout.scale;
+    visit_dropout(args, batch, head_kv, first, keys, factors_,
+                  [=](Floats, Ints kept) { return kept ? scale : Floats(0.0f); });
+  }
+  void scale(int key, Panel& weight) const { weight *= factors_[key]; }
+
+ private:
+  Panel factors_[kKeys];
+};
 
 }  // namespace attune

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of rows for which prefill_cpu evaluates a mask program's ranges.
+// Rows of the list of one K/V head, and their indices for score and mask programs.
 #pragma once
+
+#include "cpu/parts/simd.hpp"
+#include "shared/score_args.h"
 
 namespace attune {
 
-// Rows [first, first + count) of the list of one K/V head.
-struct ListRows {
+// A tile: rows [first, first + count) of the list of one K/V head.
+struct Tile {
   int batch;
   int head_kv;
   long long first;
@@ -17,7 +20,7 @@ struct RowsOfList {
   int first_row, last_row;
   int first_head, last_head;
 };
-inline RowsOfList rows_of_list(const ListRows& rows) {
+inline RowsOfList rows_of_list(const Tile& rows) {
   const long long last = rows.first + rows.count - 1;
   const int first_row = static_cast<int>(rows.first / kGqaRatio);
   const int last_row = static_cast<int>(last / kGqaRatio);
@@ -26,5 +29,24 @@ inline RowsOfList rows_of_list(const ListRows& rows) {
   return {first_row, last_row, head + (one_row ? static_cast<int>(rows.first % kGqaRatio) : 0),
           head + (one_row ? static_cast<int>(last % kGqaRatio) : kGqaRatio - 1)};
 }
+
+// The indices of a panel's rows, one row per lane. Lanes past the last row are computed, but their
+// results are not used.
+struct PanelRows {
+  // The rows begin at row `first` of the list of one K/V head.
+  PanelRows(const ScoreArgs& scores, int in_batch, int head_kv, long long first)
+      : batch(scores.batch0 + in_batch), kv_head(scores.kv_head0 + head_kv) {
+    for (int lane = 0; lane < kPanelRows; ++lane) {
+      const long long index = first + lane;
+      head[lane] = scores.head0 + head_kv * kGqaRatio + static_cast<int>(index % kGqaRatio);
+      q_idx[lane] = scores.q_position0 + static_cast<int>(index / kGqaRatio);
+    }
+  }
+
+  int batch;
+  int kv_head;
+  alignas(kVectorBytes) int head[kPanelRows];
+  alignas(kVectorBytes) int q_idx[kPanelRows];
+};
 
 }  // namespace attune

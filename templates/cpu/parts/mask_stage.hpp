@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mask program of prefill_cpu decides which of a block's keys the rows of a panel see. The
 // program's ranges, or the caller's map, decide most blocks as a whole, or except for keys at their
-// ends (range_of_rows.hpp, granules_of_rows.hpp). For other blocks the program is evaluated before
+// ends (mask_ranges.hpp). For other blocks the program is evaluated before
 // the product, so that a hidden block costs no product. If some keys are seen and some are hidden,
 // the program is applied to the scores.
 #pragma once
 
-#include "cpu/parts/granules_of_rows.hpp"  // where kGranules
 #include "cpu/parts/list_rows.hpp"
-#include "cpu/parts/panel_rows.hpp"
-#include "cpu/parts/range_of_rows.hpp"  // unless kGranules
+#include "cpu/parts/mask_ranges.hpp"
 #include "cpu/parts/score_lines.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "generated/mask_program.h"
@@ -17,10 +15,13 @@
 
 namespace attune {
 
+// lo: all rows see all keys. hi: some row may see a key.
+using Shown = BoolRange;
+
 // Finds which of a block's keys the rows of a panel see.
 class MaskStage {
  public:
-  MaskStage(const KernelArguments& args, const ListRows& rows, KeyRange keys)
+  MaskStage(const KernelArguments& args, const Tile& rows, KeyRange keys)
       : scores_(args.scores),
         rows_(args.scores, rows.batch, rows.head_kv, rows.first),
         keys_(keys) {
@@ -33,8 +34,7 @@ class MaskStage {
     if constexpr (kMaskHasLines) find_lines();
   }
 
-  // Returns whether all rows see all keys, and whether any row sees any key.
-  BoolRange vote() const {
+  Shown vote() const {
     bool any = false, all = true;
     for_shown([&](int, const PanelInts& shown) {
       any = any || __builtin_reduce_or(shown & counted_) != 0;
@@ -122,7 +122,7 @@ class MaskStage {
 // Returns the number of keys at one end of a range that no row sees. The step doubles while its
 // keys are hidden: a visible end takes one query, and the end of a document takes a few.
 template <bool kFromEnd>
-inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
+inline int hidden_keys(const ScoreArgs& scores, const Tile& rows, KeyRange keys) {
   int hidden = 0;
   for (int step = 1; step > 0;) {
     const int next = hidden + step;
@@ -138,10 +138,10 @@ inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange k
   return hidden;
 }
 
-// Removes keys that no row sees from both ends of a range. Returns {all rows see all keys that are
-// left, some row may see a key}.
-inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRange& keys) {
-  const BoolRange range = range_of_rows(scores, rows, keys);
+// Removes keys that no row sees from both ends of a range. Returns what ranges tell about the keys
+// that are left.
+inline Shown narrow_to(const ScoreArgs& scores, const Tile& rows, KeyRange& keys) {
+  const Shown range = range_of_rows(scores, rows, keys);
   if (range.lo == range.hi) return range;
   const int before = hidden_keys<false>(scores, rows, keys);
   keys.begin += before;
@@ -151,15 +151,14 @@ inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRan
   return before + behind > 0 ? range_of_rows(scores, rows, keys) : range;
 }
 
-// Does what narrow_to does, but exactly: returns {all rows see all keys that are left, some row
-// sees a key}.
-inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange& keys) {
-  const BoolRange range = narrow_to(args.scores, rows, keys);
+// Does what narrow_to does, but exactly.
+inline Shown shown_to(const KernelArguments& args, const Tile& rows, KeyRange& keys) {
+  const Shown range = narrow_to(args.scores, rows, keys);
   return range.lo == range.hi ? range : MaskStage(args, rows, keys).vote();
 }
 
-inline void hide_scores(const KernelArguments& args, const ListRows& rows, KeyRange keys,
-                        Panel* scores, Panel& largest) {
+inline void hide_scores(const KernelArguments& args, const Tile& rows, KeyRange keys, Panel* scores,
+                        Panel& largest) {
   MaskStage(args, rows, keys).apply(scores, largest);
 }
 

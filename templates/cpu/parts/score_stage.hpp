@@ -4,7 +4,7 @@
 // element. The compiler vectorises a loop of it over the lanes of a panel.
 #pragma once
 
-#include "cpu/parts/panel_rows.hpp"
+#include "cpu/parts/list_rows.hpp"
 #include "cpu/parts/score_lines.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "generated/score_program.h"

@@ -103,10 +103,10 @@ inline Floats floats_of_8_bits(Bytes b) {
   return bits_as<Floats>(bits | ((word & 0x80u) << 24));
 }
 
-inline Floats floats_of_int8(Bytes b) {                               // where kInt8Cache
-  const Words high = __builtin_convertvector(b, Words) << 24;         // where kInt8Cache
-  return __builtin_convertvector(bits_as<Ints>(high) >> 24, Floats);  // where kInt8Cache
-}  // where kInt8Cache
+inline Floats floats_of_int8(Bytes b) {
+  const Words high = __builtin_convertvector(b, Words) << 24;
+  return __builtin_convertvector(bits_as<Ints>(high) >> 24, Floats);
+}
 
 template <Dtype kDtype>
 struct ElementOf {
@@ -120,10 +120,10 @@ template <>
 struct ElementOf<Dtype::kE5m2> {
   using Type = unsigned char;
 };
-template <>                       // where kInt8Cache
-struct ElementOf<Dtype::kInt8> {  // where kInt8Cache
-  using Type = unsigned char;     // where kInt8Cache
-};                                // where kInt8Cache
+template <>
+struct ElementOf<Dtype::kInt8> {
+  using Type = unsigned char;
+};
 template <>
 struct ElementOf<Dtype::kFp32> {
   using Type = float;
@@ -141,10 +141,10 @@ inline Floats load(const Element<kDtype>* from) {
     Floats f;
     __builtin_memcpy(&f, from, sizeof(f));
     return f;
-  } else if constexpr (kDtype == Dtype::kInt8) {  // where kInt8Cache
-    Bytes b;                                      // where kInt8Cache
-    __builtin_memcpy(&b, from, sizeof(b));        // where kInt8Cache
-    return floats_of_int8(b);                     // where kInt8Cache
+  } else if constexpr (kDtype == Dtype::kInt8) {
+    Bytes b;
+    __builtin_memcpy(&b, from, sizeof(b));
+    return floats_of_int8(b);
   } else if constexpr (is_8_bit(kDtype)) {
     Bytes b;
     __builtin_memcpy(&b, from, sizeof(b));

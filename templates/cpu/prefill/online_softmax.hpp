@@ -3,6 +3,7 @@
 // are scaled by softmax_scale * log2(e) when they are loaded.
 #pragma once
 
+#include "cpu/parts/none/features.hpp"
 #include "cpu/parts/simd.hpp"
 
 namespace attune {
@@ -25,9 +26,9 @@ inline Panel softmax_block(SoftmaxState& state, Panel block_largest, int count, 
   const Panel decay = exp2_nonpositive(state.largest - base);
   Panel sum(0.0f);
   for (int n = 0; n < count; ++n) {
-    const Panel distance = scores[n] - base;  // where kScored
-    scores[n] = exp2_nonpositive(scores[n] - base);
-    scores[n] = distance < -100.0f ? Panel(0.0f) : scores[n];  // where kScored
+    const Panel distance = scores[n] - base;
+    scores[n] = exp2_nonpositive(distance);
+    if constexpr (kScored) scores[n] = distance < -100.0f ? Panel(0.0f) : scores[n];
     sum += scores[n];
   }
   state = {largest, state.sum * decay + sum};

@@ -23,7 +23,13 @@
 #include "cpu/prefill/prefill_cpu_knobs.hpp"
 
 #include "cpu/parts/dropout_panels.hpp"  // where kDropout
-#include "cpu/parts/mask_stage.hpp"      // where kMaskProgram
+#include "cpu/parts/list_rows.hpp"
+#include "cpu/parts/mask_stage.hpp"    // where kMaskProgram
+#include "cpu/parts/none/dropout.hpp"  // unless kDropout
+#include "cpu/parts/none/features.hpp"
+#include "cpu/parts/none/mask_stage.hpp"  // unless kMaskProgram
+#include "cpu/parts/none/scores.hpp"      // unless kScored
+#include "cpu/parts/none/sinks.hpp"       // unless kSinks
 #include "cpu/parts/pack_kv.hpp"
 #include "cpu/parts/score_stage.hpp"  // where kScored
 #include "cpu/parts/simd.hpp"
@@ -32,7 +38,7 @@
 #include "cpu/prefill/online_softmax.hpp"
 #include "cpu/prefill/panel_sinks.hpp"  // where kSinks
 #include "cpu/prefill/tile_product.hpp"
-#include "cpu/prefill/whole_keys.hpp"
+#include "shared/dropout.h"
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -53,14 +59,6 @@ struct Scratch {
   float values[kPackKv ? kBlockN * kHeadDimV : kLanes];
 };
 static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
-
-// A tile: rows [first, first + count) of the list of one K/V head.
-struct Tile {
-  int batch;
-  int head_kv;
-  long long first;
-  int count;
-};
 
 // Rows of one panel of a tile: the index of its first row in the list, and its first and last row
 // of queries.
@@ -197,12 +195,29 @@ inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Ti
   }
 }
 
+// The number of keys in a step, a multiple of both kRows and kLanes.
+constexpr int kWholeKeys = kRows % 3 == 0 ? 3 * (kRows / 3 > kLanes ? kRows / 3 : kLanes)
+                                          : (kRows > kLanes ? kRows : kLanes);
+
+// Returns the part of `seen` that every row of [first, last] sees. It begins and ends at whole
+// steps of kWholeKeys, or where `seen` does. If there is no such part, the result is empty, at
+// seen.begin.
+inline KeyRange part_seen_by_all(const AttentionArgs& args, long long first, long long last,
+                                 KeyRange seen) {
+  const long long before = visible_keys(args, last).first - seen.begin;
+  const long long until = visible_keys(args, first).last + 1 - seen.begin;
+  const long long count = seen.end - seen.begin;
+  const long long begin = before > 0 ? (before + kWholeKeys - 1) / kWholeKeys * kWholeKeys : 0;
+  const long long end = until < count ? until / kWholeKeys * kWholeKeys : count;
+  if (begin >= end) return {seen.begin, seen.begin};
+  return {static_cast<int>(seen.begin + begin), static_cast<int>(seen.begin + end)};
+}
+
 // Computes S^T for the keys of a block that a panel sees, and returns the largest score of each
 // row. All rows see the keys of the middle part. Keys on an edge of the mask or window are masked.
 inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const RowsOfPanel& rows,
                          KeyRange seen, Rows keys, const Panel* queries, Panel* scores) {
-  const ScoreStage stage(scaled(args), tile.batch, tile.head_kv,  // where kScored
-                         rows.first_index);                       // where kScored
+  const ScoreStage stage(scaled(args), tile.batch, tile.head_kv, rows.first_index);
   const KeyRange middle = part_seen_by_all(args, rows.first, rows.last, seen);
   const KeyRange parts[3] = {{seen.begin, middle.begin}, middle, {middle.end, seen.end}};
   Panel largest = -kInfinity;
@@ -211,10 +226,10 @@ inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const Rows
     if (part.begin >= part.end) continue;
     const int skipped = part.begin - seen.begin;
     Panel of_part = -kInfinity;
-    stage.fetch(part);  // where kScored
+    stage.fetch(KeyRange(part));  // a copy: `part` stays in registers
     score_block(keys.data + skipped * keys.stride, keys.stride, part.end - part.begin, queries,
                 scores + skipped, of_part);
-    stage.apply(part, scores + skipped, of_part);  // where kScored
+    stage.apply(part, scores + skipped, of_part);
     if (i != 1) {
       const PanelInts steps = row_steps(static_cast<int>(rows.first_index % kGqaRatio));
       mask_block(args, rows.first, steps, part, scores + skipped, of_part);
@@ -225,30 +240,25 @@ inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const Rows
 }
 
 inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel, KeyRange block,
-                         BoolRange of_tile,  // where kMaskProgram
-                         Rows keys, Rows values, Scratch& scratch) {
+                         Shown of_tile, Rows keys, Rows values, Scratch& scratch) {
   const RowsOfPanel in_panel(tile, panel);
   KeyRange seen = visible_keys(args, in_panel.first, in_panel.last);
   seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
   seen.end = least(seen.end, block.end);
   if (seen.begin >= seen.end) return;
-  const ListRows rows{tile.batch, tile.head_kv, in_panel.first_index,       // where kMaskProgram
-                      least(tile.count - panel * kPanelRows, kPanelRows)};  // where kMaskProgram
-  const BoolRange shown =                                                   // where kMaskProgram
-      of_tile.lo ? of_tile : shown_to(scaled(args), rows, seen);            // where kMaskProgram
-  if (!shown.hi) return;                                                    // where kMaskProgram
+  const Tile rows{tile.batch, tile.head_kv, in_panel.first_index,
+                  least(tile.count - panel * kPanelRows, kPanelRows)};
+  const Shown shown = of_tile.lo ? of_tile : shown_to(scaled(args), rows, seen);
+  if (!shown.hi) return;
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
   Panel largest =
       score_panel(args, tile, in_panel, seen, {keys.data + skipped * keys.stride, keys.stride},
                   scratch.queries[panel], scratch.scores);
-  if (!shown.lo) {                                                   // where kMaskProgram
-    hide_scores(scaled(args), rows, seen, scratch.scores, largest);  // where kMaskProgram
-  }                                                                  // where kMaskProgram
+  if (!shown.lo) hide_scores(scaled(args), rows, seen, scratch.scores, largest);
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
-  drop_weights(scaled(args), tile.batch, tile.head_kv,       // where kDropout
-               in_panel.first_index, seen, scratch.scores);  // where kDropout
+  drop_weights(scaled(args), tile.batch, tile.head_kv, in_panel.first_index, seen, scratch.scores);
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
                scratch.output[panel]);
 }
@@ -262,12 +272,12 @@ inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, 
 
 inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
   SoftmaxState& state = scratch.state[panel];
-  const long long first = tile.first + panel * kPanelRows;                          // where kSinks
-  const Panel share = join_sinks(scaled(args).scores, tile.head_kv, first, state);  // where kSinks
+  const long long first = tile.first + panel * kPanelRows;
+  const Panel share = join_sinks(scaled(args).scores, tile.head_kv, first, state);
   Panel reciprocal =
       state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
-  reciprocal *= share;                                  // where kSinks
-  reciprocal *= scaled(args).dropout.scale;             // where kDropout
+  reciprocal *= share;
+  if constexpr (kDropout) reciprocal *= scaled(args).dropout.scale;
   const int first_in_tile = panel * kPanelRows;
   for (int v = 0; v < kVectors; ++v)
     store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel],
@@ -285,17 +295,14 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
-    const ListRows rows{tile.batch, tile.head_kv, tile.first, tile.count};  // where kMaskProgram
-    const BoolRange of_tile = narrow_to(scaled(args).scores, rows, block);  // where kMaskProgram
-    if (!of_tile.hi) continue;                                              // where kMaskProgram
+    const Shown of_tile = narrow_to(scaled(args).scores, tile, block);
+    if (!of_tile.hi) continue;
     const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
                                                              tile, block, scratch.keys);
     const Rows values = block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).scales.v_scale, tile,
                                                         block, scratch.values);
     for (int panel = 0; panel < panels; ++panel)
-      attend_block(args, tile, panel, block,
-                   of_tile,  // where kMaskProgram
-                   keys, values, scratch);
+      attend_block(args, tile, panel, block, of_tile, keys, values, scratch);
   }
   for (int panel = 0; panel < panels; ++panel) {
     fetch_panel<kHeadDimV, true, Element<kDtypeO>>(args.o, tile, panel + 1);
@@ -315,13 +322,10 @@ inline Tile tile_at(const AttentionArgs& args, long long index) {
           first, static_cast<int>(rows - first < kBlockM ? rows - first : kBlockM)};
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* args, int thread, int num_threads) {
   const long long rows = static_cast<long long>(args->seqlen_q) * kGqaRatio;
   const long long tiles = (rows + kBlockM - 1) / kBlockM * args->batch * args->num_heads_kv;
-  write_dropout_state(scaled(*args).dropout, thread);  // where kDropout
+  if constexpr (kDropout) write_dropout_state(scaled(*args).dropout, thread);
   char* workspace = static_cast<char*>(args->workspace);
   Scratch& scratch =
       *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);
@@ -339,3 +343,5 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
     }
   }
 }
+
+}  // namespace attune

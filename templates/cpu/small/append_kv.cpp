@@ -4,11 +4,13 @@
 // cuda/small/append_kv.cu. Threads take rows in the order of memory. Each row is read before it is
 // written, so that o may be q. No knobs.
 #include "cpu/small/append_kv_knobs.hpp"
-#include "cpu/small/row_factor.hpp"  // where kMakesFactors
+
+#include "cpu/parts/none/features.hpp"
+#include "cpu/small/elements.hpp"
 #include "shared/append_rows.h"
 #include "shared/cache_factors.h"
 #include "shared/kernel_arguments.h"
-#include "shared/key_factors.h"  // where kKeyFactors
+#include "shared/key_factors.h"
 
 namespace attune {
 
@@ -20,26 +22,18 @@ struct Rule {
   static constexpr int page_rows = kPageRows;
 };
 
-template <Dtype kDtype>
-inline float element(const void* data, long long index) {
-  if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
-  if constexpr (kDtype == Dtype::kBf16)
-    return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
-  return static_cast<float>(static_cast<const _Float16*>(data)[index]);
+// Rounds to nearest even, clamped to [-128, 127]; NaN becomes 0.
+inline unsigned char int8_code(float value) {
+  if (!(value > -128.0f)) return value != value ? 0 : 0x80;
+  const float nearest = __builtin_rintf(value < 127.0f ? value : 127.0f);
+  return static_cast<unsigned char>(static_cast<signed char>(nearest));
 }
-
-// Rounds to nearest even, clamped to [-128, 127]; NaN becomes 0.  // where kInt8Cache
-inline unsigned char int8_code(float value) {                              // where kInt8Cache
-  if (!(value > -128.0f)) return value != value ? 0 : 0x80;                // where kInt8Cache
-  const float nearest = __builtin_rintf(value < 127.0f ? value : 127.0f);  // where kInt8Cache
-  return static_cast<unsigned char>(static_cast<signed char>(nearest));    // where kInt8Cache
-}  // where kInt8Cache
 
 // Rounds to nearest even. Values beyond the largest finite value become that value; NaN becomes
 // 0x7f.
 template <Dtype kDtype>
 inline unsigned char code_of(float value) {
-  if constexpr (kDtype == Dtype::kInt8) return int8_code(value);  // where kInt8Cache
+  if constexpr (kDtype == Dtype::kInt8) return int8_code(value);
   constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
   constexpr int kBias = kDtype == Dtype::kE4m3 ? 7 : 15;
   constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7e : 0x7b;
@@ -61,18 +55,11 @@ inline unsigned char code_of(float value) {
 }
 
 template <Dtype kDtype>
-inline void set_element(void* data, long long index, float value) {
-  if constexpr (kDtype == Dtype::kFp32) static_cast<float*>(data)[index] = value;
-  if constexpr (kDtype == Dtype::kFp16)
-    static_cast<_Float16*>(data)[index] = static_cast<_Float16>(value);
-  if constexpr (kDtype == Dtype::kBf16) {
-    const unsigned bits = __builtin_bit_cast(unsigned, value);
-    const unsigned rounded = bits + 0x7fffu + (bits >> 16 & 1u);  // to nearest, ties to even
-    static_cast<unsigned short*>(data)[index] =
-        static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
-  }
+inline void set_cached(void* data, long long index, float value) {
   if constexpr (kNarrow && kDtype == kDtypeKv)
     static_cast<unsigned char*>(data)[index] = code_of<kDtype>(value);
+  else
+    set_element<kDtype>(data, index, value);
 }
 
 inline long long place_in(const OperandView& view, long long batch, long long row, long long head) {
@@ -94,18 +81,29 @@ inline void turn(const AppendArgs& append, long long position, float* values) {
   }
 }
 
-// `made`: address for the factor computed from the row.  // where kMakesFactors
+// Returns the factor for a row's largest magnitude; NaN if the row has a NaN.
+template <Dtype kCode, int kHeadDim>
+inline float factor_of_row(const float* values) {
+  unsigned largest = 0;
+  for (int i = 0; i < kHeadDim; ++i) {
+    const unsigned bits = __builtin_bit_cast(unsigned, values[i]) & 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
+  }
+  return factor_of_largest<kCode>(__builtin_bit_cast(float, largest));
+}
+
+// Copies a row, divided by `factor` if the result has 8 bits. `made`: address for a factor that is
+// computed from the row and used in place of `factor`; null if none is.
 template <Dtype kTo, int kHeadDim, bool kTurns>
-inline void copy_row(const AppendArgs& append, const void* from, long long first,
-                     float* made,  // where kMakesFactors
+inline void copy_row(const AppendArgs& append, const void* from, long long first, float* made,
                      const AppendRow& row, void* to, long long place, float factor) {
   float values[kHeadDim];
   for (int i = 0; i < kHeadDim; ++i) values[i] = element<kDtypeQ>(from, first + i);
   if constexpr (kTurns && kTurned > 0) turn(append, row.position, values);
-  if (kMakesFactors && made != nullptr)                     // where kMakesFactors
-    *made = factor = factor_of_row<kTo, kHeadDim>(values);  // where kMakesFactors
+  if constexpr (kMakesFactors)
+    if (made != nullptr) *made = factor = factor_of_row<kTo, kHeadDim>(values);
   for (int i = 0; i < kHeadDim; ++i)
-    set_element<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
+    set_cached<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
 }
 
 // Writes one head of a row of k_new or v_new to its place in the cache.
@@ -113,12 +111,13 @@ template <int kHeadDim, bool kTurns>
 inline void append_head(const AppendArgs& append, const OperandView& from, const AppendRow& row,
                         const OperandView& to, const ScaleView& scale, int head) {
   float factor = 1;
-  factor = cache_factor(scale, head);                   // where kHeadFactors
-  factor = key_factor(scale, row.page, row.key, head);  // where kKeyFactors
-  copy_row<kDtypeKv, kHeadDim, kTurns>(
-      append, from.data, place_in(from, row.batch, row.row, head),
-      scale.data + key_factor_at(scale, row.page, row.key, head),  // where kMakesFactors
-      row, to.data, place_in(to, row.page, row.key, head), factor);
+  float* made = nullptr;
+  if constexpr (kHeadFactors) factor = cache_factor(scale, head);
+  if constexpr (kKeyFactors) factor = key_factor(scale, row.page, row.key, head);
+  if constexpr (kMakesFactors) made = scale.data + key_factor_at(scale, row.page, row.key, head);
+  copy_row<kDtypeKv, kHeadDim, kTurns>(append, from.data, place_in(from, row.batch, row.row, head),
+                                       made, row, to.data, place_in(to, row.page, row.key, head),
+                                       factor);
 }
 
 inline void append_token(const KernelArguments& args, const AppendRow& row) {
@@ -131,21 +130,19 @@ inline void append_token(const KernelArguments& args, const AppendRow& row) {
     const long long o = place_in(args.o, row.batch, row.row, head);
     if (row.is_turned)
       copy_row<kDtypeO, kHeadDimQk, true>(append, args.q.data,
-                                          place_in(args.q, row.batch, row.row, head),
-                                          nullptr,  // where kMakesFactors
-                                          row, args.o.data, o, 1);
+                                          place_in(args.q, row.batch, row.row, head), nullptr, row,
+                                          args.o.data, o, 1);
     else
       for (int i = 0; i < kHeadDimQk; ++i) set_element<kDtypeO>(args.o.data, o + i, 0);
   }
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   const AppendRows rows = append_rows(Rule{}, args, args.cache, args.append);
   const long long end = rows.first + rows.count * (thread + 1) / num_threads;
   for (long long i = rows.first + rows.count * thread / num_threads; i < end; ++i)
     append_token(args, append_row(Rule{}, args, args.cache, args.append, static_cast<int>(i)));
 }
+
+}  // namespace attune

@@ -4,9 +4,13 @@
 // dout and their gradients: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
-#include "cpu/parts/score_functions.hpp"  // where kScored
 #include "cpu/small/backward_reference_knobs.hpp"
-#include "cpu/small/dot_of_parts.hpp"  // where kScoreGradient
+
+#include "cpu/parts/none/dropout.hpp"  // unless kDropout
+#include "cpu/parts/none/features.hpp"
+#include "cpu/parts/none/scores.hpp"      // unless kScored
+#include "cpu/parts/none/scores.hpp"      // unless kSloped
+#include "cpu/parts/score_functions.hpp"  // where kScored
 #include "cpu/small/reference_rows.hpp"
 #include "shared/dropout.h"  // where kDropout
 #include "shared/kernel_arguments.h"
@@ -30,16 +34,31 @@ template <Dtype kDtype, int kColumns>
 inline void store_row(const OperandView& view, int batch, int head, int row, const float* values,
                       float factor) {
   const long long first = place(view, batch, head, row);
-  for (int c = 0; c < kColumns; ++c)                                  // where kAccumulate
-    static_cast<float*>(view.data)[first + c] += factor * values[c];  // where kAccumulate
-  return;                                                             // where kAccumulate
-  for (int c = 0; c < kColumns; ++c) set_element<kDtype>(view.data, first + c, factor * values[c]);
+  for (int c = 0; c < kColumns; ++c)
+    if constexpr (kAccumulate)
+      static_cast<float*>(view.data)[first + c] += factor * values[c];
+    else
+      set_element<kDtype>(view.data, first + c, factor * values[c]);
+}
+
+// Keeps a sum per lane, in registers; a compiler would unroll a single sum.
+template <int kColumns>
+inline float dot_of_parts(const float* a, const float* b) {
+  constexpr int kParts = 16, kWhole = kColumns / kParts * kParts;
+  typedef float Parts __attribute__((vector_size(4 * kParts), aligned(4)));
+  Parts sums = {};
+  for (int c = 0; c < kWhole; c += kParts)
+    sums += *reinterpret_cast<const Parts*>(a + c) * *reinterpret_cast<const Parts*>(b + c);
+  float sum = 0;
+  for (int i = 0; i < kParts; ++i) sum += sums[i];
+  for (int c = kWhole; c < kColumns; ++c) sum += a[c] * b[c];
+  return sum;
 }
 
 template <int kColumns>
 inline float dot(const float* a, const float* b) {
 #pragma clang fp reassociate(on)
-  return dot_of_parts<kColumns>(a, b);  // where kScoreGradient
+  if constexpr (kScoreGradient != 0) return dot_of_parts<kColumns>(a, b);
   float sum = 0;
   for (int c = 0; c < kColumns; ++c) sum += a[c] * b[c];
   return sum;
@@ -56,20 +75,20 @@ struct Pair {
 
   Pair(const KernelArguments& args, int batch, int head, int row, int key, const float* q,
        const float* k, const float* dout, const float* v) {
-    const int head_kv = head / kGqaRatio;  // where kScored
+    const int head_kv = head / kGqaRatio;
     const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
     if (lse == -__builtin_inff()) return;  // the row sees no key
     float score = dot<kHeadDimQk>(q, k) * args.softmax_scale;
-    float bend = slope_of(args.scores, score, batch, head, head_kv, row, key);  // where kSloped
-    score = score_of(args.scores, score, batch, head, head_kv, row, key);       // where kScored
+    const float slope = slope_of(args.scores, score, batch, head, head_kv, row, key);
+    score = score_of(args.scores, score, batch, head, head_kv, row, key);
     p = __builtin_expf(score - lse);
     float dp = dot<kHeadDimV>(dout, v);
-    const unsigned all = batch * args.num_heads_q + head;            // where kDropout
-    const float kept = dropout_factor(args.dropout, all, row, key);  // where kDropout
-    dp *= kept;                                                      // where kDropout
+    const unsigned all = batch * args.num_heads_q + head;
+    const float kept = dropout_factor(args.dropout, all, row, key);
+    dp *= kept;
     ds = p * (dp - *delta_of(args, batch, head, row));
-    p *= kept;   // where kDropout
-    ds *= bend;  // where kSloped
+    p *= kept;
+    ds *= slope;
   }
 };
 
@@ -128,30 +147,27 @@ inline void for_rows(const AttentionArgs& args, int heads, int seqlen, int threa
   }
 }
 
-}  // namespace attune
-
 // A barrier of all threads separates the three steps.
-extern "C" void attune_delta(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_delta(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   for_rows(args, args.num_heads_q, args.seqlen_q, thread, num_threads,
            [&](int batch, int head, int row) { write_delta(args, batch, head, row); });
 }
 
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   if (!kGradientQ) return;
   for_rows(args, args.num_heads_q, args.seqlen_q, thread, num_threads,
            [&](int batch, int head, int row) { write_dq(args, batch, head, row); });
 }
 
-extern "C" void attune_keys(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_keys(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   if (!kGradientK && !kGradientV) return;
   for_rows(args, args.num_heads_kv, args.seqlen_kv, thread, num_threads,
            [&](int batch, int head, int key) { write_dk_dv(args, batch, head, key); });
 }
+
+}  // namespace attune
 
 #include "cpu/small/reference_score_gradients.hpp"  // where kScoreGradient

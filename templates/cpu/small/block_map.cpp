@@ -64,10 +64,7 @@ inline void map_rows(const KernelArguments& args, int batch, int head, int row) 
   }
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   const long long rows = (args.seqlen_q + kGranuleRows - 1) / kGranuleRows;
   for (long long i = thread; i < rows * args.num_heads_q * args.batch; i += num_threads) {
@@ -76,3 +73,5 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
              static_cast<int>(place % args.num_heads_q), static_cast<int>(i % rows));
   }
 }
+
+}  // namespace attune

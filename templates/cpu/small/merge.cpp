@@ -2,6 +2,7 @@
 // merge on a CPU: joins two states of attention over different keys into one. Semantics and corner
 // cases are those of cuda/small/merge.cu. One thread handles a row. It reads the row before it
 // writes it, so that o may be the memory of q. No knobs.
+#include "cpu/small/elements.hpp"
 #include "cpu/small/merge_knobs.hpp"
 #include "shared/kernel_arguments.h"
 
@@ -19,27 +20,6 @@ inline Weights weights_of(float first, float second) {
   const float largest = __builtin_fmaxf(first, second);
   const float a = __builtin_expf(first - largest), b = __builtin_expf(second - largest);
   return {a / (a + b), b / (a + b), largest + __builtin_logf(a + b)};
-}
-
-template <Dtype kDtype>
-inline float element(const void* data, long long index) {
-  if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
-  if constexpr (kDtype == Dtype::kBf16)
-    return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
-  return static_cast<float>(static_cast<const _Float16*>(data)[index]);
-}
-
-template <Dtype kDtype>
-inline void set_element(void* data, long long index, float value) {
-  if constexpr (kDtype == Dtype::kFp32) static_cast<float*>(data)[index] = value;
-  if constexpr (kDtype == Dtype::kFp16)
-    static_cast<_Float16*>(data)[index] = static_cast<_Float16>(value);
-  if constexpr (kDtype == Dtype::kBf16) {
-    const unsigned bits = __builtin_bit_cast(unsigned, value);
-    const unsigned rounded = bits + 0x7fffu + (bits >> 16 & 1u);  // to nearest, ties to even
-    static_cast<unsigned short*>(data)[index] =
-        static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
-  }
 }
 
 // Loads a row times its weight. With weight 0 the result is zeros, because a state that has seen no
@@ -76,10 +56,7 @@ inline void merge_row(const KernelArguments& args, const Place& place) {
       weights.lse;
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   // Each thread handles consecutive rows, in the order of memory.
   const long long heads = args.num_heads_q, lists = heads * args.seqlen_q;
@@ -88,3 +65,5 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
   for (long long i = rows * thread / num_threads; i < end; ++i)
     merge_row(args, {i / lists, i % heads, i % lists / heads});
 }
+
+}  // namespace attune

@@ -237,10 +237,7 @@ inline void quantise_block(const KernelArguments& args, const Block& block, floa
     store_rows(args, block, 1.0f / factor, scratch);
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   const long long rows = kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
   if (rows == 0) return;
@@ -256,3 +253,5 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
                    scratch);
   }
 }
+
+}  // namespace attune

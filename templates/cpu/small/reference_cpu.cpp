@@ -9,11 +9,15 @@
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
 
+#include "cpu/small/reference_cpu_knobs.hpp"
+
+#include "cpu/parts/none/features.hpp"
+#include "cpu/parts/none/scores.hpp"      // unless kScored
+#include "cpu/parts/none/sinks.hpp"       // unless kSinks
 #include "cpu/parts/score_functions.hpp"  // where kScored
 #include "cpu/parts/sinks.hpp"            // where kSinks
-#include "cpu/small/reference_cpu_knobs.hpp"
 #include "cpu/small/reference_rows.hpp"
-#include "shared/dropout.h"  // where kDropout
+#include "shared/dropout.h"
 #include "shared/kernel_arguments.h"
 #include "shared/score_of.h"  // where kScored
 
@@ -31,7 +35,7 @@ float factor(const ScaleView& scale, int batch, int head, int row) {
 inline void attend_row(const KernelArguments& args, int batch, int head, int i, float* scores) {
 #pragma clang fp reassociate(on)  // lets sums over head_dim use vectors
   const int head_kv = head / kGqaRatio;
-  const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
+  const unsigned head_of_all = batch * args.num_heads_q + head;
   const long long q =
       batch * args.q.batch_stride + head * args.q.head_stride + i * args.q.row_stride;
   const long long k = batch * args.k.batch_stride + head_kv * args.k.head_stride;
@@ -51,7 +55,7 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
              element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
     }
     scores[j] = dot * factor<kScaleBlockKv>(args.scales.k_scale, batch, head_kv, j) * q_factor;
-    scores[j] = score_of(args.scores, scores[j], batch, head, head_kv, i, j);  // where kScored
+    scores[j] = score_of(args.scores, scores[j], batch, head, head_kv, i, j);
     if (!(scores[j] <= largest)) largest = scores[j];
   }
 
@@ -62,14 +66,16 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
     const float weight = __builtin_expf(scores[j] - largest);
     sum += weight;
     float scaled = weight * factor<kScaleBlockKv>(args.scales.v_scale, batch, head_kv, j);
-    scaled *= dropout_factor(args.dropout, head_of_all, i, j);  // where kDropout
+    if constexpr (kDropout) scaled *= dropout_factor(args.dropout, head_of_all, i, j);
     const long long key_stride = kVLayout == VLayout::kTransposed ? 1 : args.v.row_stride;
     const long long column_stride = kVLayout == VLayout::kTransposed ? args.v.row_stride : 1;
     for (int c = 0; c < kHeadDimV; ++c)
       output[c] += scaled * element<kDtypeKv>(args.v.data, v + j * key_stride + c * column_stride);
   }
-  const float share = join_sink(sink_of(args.scores, head), largest, sum);  // where kSinks
-  for (float& element : output) element *= share;                           // where kSinks
+  if constexpr (kSinks >= 0) {
+    const float share = join_sink(sink_of(args.scores, head), largest, sum);
+    for (float& element : output) element *= share;
+  }
   for (int c = 0; c < kHeadDimV; ++c)
     set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
   if (args.lse) {
@@ -78,19 +84,18 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
   }
 }
 
-}  // namespace attune
-
-extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int num_threads) {
+extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   float* scores =
-      static_cast<float*>(args->workspace) + static_cast<long long>(thread) * args->seqlen_kv;
-  const auto& all = *static_cast<const attune::KernelArguments*>(args);  // where kDropout
-  attune::write_dropout_state(all.dropout, thread);                      // where kDropout
-  const long long rows = static_cast<long long>(args->batch) * args->num_heads_q * args->seqlen_q;
+      static_cast<float*>(args.workspace) + static_cast<long long>(thread) * args.seqlen_kv;
+  if constexpr (kDropout) write_dropout_state(args.dropout, thread);
+  const long long rows = static_cast<long long>(args.batch) * args.num_heads_q * args.seqlen_q;
   for (long long row = thread; row < rows; row += num_threads) {
-    const long long list = row / args->seqlen_q;
-    attune::attend_row(*static_cast<const attune::KernelArguments*>(args),
-                       static_cast<int>(list / args->num_heads_q),
-                       static_cast<int>(list % args->num_heads_q),
-                       static_cast<int>(row % args->seqlen_q), scores);
+    const long long list = row / args.seqlen_q;
+    attend_row(args, static_cast<int>(list / args.num_heads_q),
+               static_cast<int>(list % args.num_heads_q), static_cast<int>(row % args.seqlen_q),
+               scores);
   }
 }
+
+}  // namespace attune

@@ -3,7 +3,8 @@
 // in shared/score_gradient.h. One thread sums each element in a fixed order, in fp64.
 #pragma once
 
-#include "cpu/parts/sinks.hpp"  // where kSinks
+#include "cpu/parts/none/sinks.hpp"  // unless kSinks
+#include "cpu/parts/sinks.hpp"       // where kSinks
 #include "shared/score_gradient.h"
 
 namespace attune {
@@ -68,8 +69,7 @@ inline float sum_of_diagonal(const KernelArguments& args, const SummedRange& hea
 
 inline float sum_of_sink(const KernelArguments& args, int head) {
   double sum = 0;
-  float sink = 0;
-  sink = sink_of(args.scores, head);  // where kSinks
+  const float sink = sink_of(args.scores, head);
   for (int batch = 0; batch < args.batch; ++batch)
     for (int row = 0; row < args.seqlen_q; ++row) {
       const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
@@ -107,10 +107,7 @@ inline float dscore_of(const KernelArguments& args, int batch, int row, int head
                     summed(by_column || (kRepeats & kRepeatsKeys) != 0, args.seqlen_kv, column)});
 }
 
-}  // namespace attune
-
-extern "C" void attune_scores(const attune::AttentionArgs* given, int thread, int num_threads) {
-  using namespace attune;
+extern "C" void attune_scores(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   const ScoreGradientExtents extents(args);
   const OperandView& out = dscores_of(args.gradients);
@@ -123,3 +120,5 @@ extern "C" void attune_scores(const attune::AttentionArgs* given, int thread, in
         dscore_of(args, at.batch, at.row, at.head, column);
   }
 }
+
+}  // namespace attune

@@ -5,20 +5,18 @@
 #include "cuda/backward_sm80/mma_gradients.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
-extern "C" __global__ void __launch_bounds__(
-    attune::GradientSide<true, attune::kKeysMakeK>::kLayout.threads, attune::kKeyMinBlocks)
-    attune_keys(                                           // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::GradientArgs gradients) {
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(GradientSide<true, kKeysMakeK>::kLayout.threads,
+                                             kKeyMinBlocks)
+    attune_keys(                                   // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ GradientArgs gradients) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const attune::GradientParts parts{
-      args, gradients,
-      scores,   // where kScoreArgs
-      dropout,  // where kDropout
-  };
-  attune::GradientTile<true, attune::kKeysMakeK, attune::kKeysMakeV>(
-      parts, attune::shared_address(shared_memory))
-      .run();
+  const GradientParts parts{args, gradients, scores, dropout};
+  GradientTile<true, kKeysMakeK, kKeysMakeV>(parts, shared_address(shared_memory)).run();
 }
+
+}  // namespace attune

@@ -5,18 +5,18 @@
 #include "cuda/backward_sm80/mma_gradients.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::GradientSide<false, true>::kLayout.threads,
-                                             attune::kMinBlocks)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::GradientArgs gradients) {
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(GradientSide<false, true>::kLayout.threads,
+                                             kMinBlocks)
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ GradientArgs gradients) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const attune::GradientParts parts{
-      args, gradients,
-      scores,   // where kScoreArgs
-      dropout,  // where kDropout
-  };
-  attune::GradientTile<false, true, false>(parts, attune::shared_address(shared_memory)).run();
+  const GradientParts parts{args, gradients, scores, dropout};
+  GradientTile<false, true, false>(parts, shared_address(shared_memory)).run();
 }
+
+}  // namespace attune

@@ -17,7 +17,11 @@
 #include "cuda/mma/mma_gradient_products.cuh"
 #include "cuda/mma/mma_gradient_scores.cuh"  // where kScored
 #include "cuda/mma/mma_gradient_stream.cuh"
+#include "cuda/mma/none/dropout.cuh"      // unless kDropout
+#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
+#include "cuda/mma/none/score_stage.cuh"  // unless kScored
 #include "cuda/mma/tile_state.cuh"
+#include "cuda/parts/none/features.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/load_shared_pair.cuh"
 
@@ -65,8 +69,8 @@ class GradientTile {
         at.advance(all);
       }
     }
-    if constexpr (kMakesFirst) scale_kept(parts_.dropout, first);    // where kDropout
-    if constexpr (kMakesSecond) scale_kept(parts_.dropout, second);  // where kDropout
+    if constexpr (kMakesFirst) scale_kept(parts_.dropout, first);
+    if constexpr (kMakesSecond) scale_kept(parts_.dropout, second);
     if constexpr (kMakesFirst)
       store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale, first);
     if constexpr (kMakesSecond) store(parts_.gradients.dv, 1.f, second);
@@ -98,20 +102,20 @@ class GradientTile {
 
   __device__ __forceinline__ void step(const StepCursor& at, unsigned slot, bool masked,
                                        First& first, Second& second) {
-    SeenElements<kM, kN> seen;                                            // where kMaskProgram
-    if (!seen.look(parts_, place(at))) return;                            // where kMaskProgram
-    const DroppedElements<kKeysStay, kM, kN> dropped(parts_, place(at));  // where kDropout
+    SeenElements<kM, kN> seen;
+    if (!seen.look(parts_, place(at))) return;
+    const DroppedElements<kKeysStay, kM, kN> dropped(parts_, place(at));
     Scores s, dp;
     multiply_rows<kHeadDimQk>(s, shared_, slot);
     if constexpr (kMakesFirst)
       multiply_rows<kHeadDimV>(dp, shared_ + kLayout.second, slot + kLayout.slot_second);
-    if constexpr (kMakesFirst) dropped.zero(dp);  // where kDropout
+    if constexpr (kMakesFirst) dropped.zero(dp);
     if constexpr (kMakesFirst) subtract_delta(slot + kLayout.slot_delta, dp);
-    bend_scores(parts_, place(at), s, dp);  // where kScored
+    bend_scores(parts_, place(at), s, dp);
     exponentiate(slot + kLayout.slot_l2, s, dp);
     if (masked) hide(at.block, s, dp);
-    seen.template hide<kMakesFirst>(s, dp);       // where kMaskProgram
-    if constexpr (kMakesSecond) dropped.zero(s);  // where kDropout
+    seen.template hide<kMakesFirst>(s, dp);
+    if constexpr (kMakesSecond) dropped.zero(s);
     if constexpr (kMakesSecond) multiply_columns<kHeadDimV>(second, s, slot + kLayout.slot_second);
     if constexpr (kMakesFirst) multiply_columns<kHeadDimQk>(first, dp, slot);
   }
@@ -137,8 +141,7 @@ class GradientTile {
 
   // Turns s into P and dp into dS.
   __device__ __forceinline__ void exponentiate(unsigned sums, Scores& s, Scores& dp) const {
-    float scale = parts_.base.softmax_scale_log2;
-    scale = 1.0f;  // where kScored
+    const float scale = kScored ? 1.0f : parts_.base.softmax_scale_log2;
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       float of[2];
@@ -197,11 +200,10 @@ class GradientTile {
   template <int kTiles>
   __device__ __forceinline__ void store(const OperandView& to, float factor,
                                         const float (&gradient)[kM][kTiles][4]) const {
-    const auto at = place({0, tile_.head});                      // where kAccumulate
-    return add_gradient(parts_.base, to, at, factor, gradient);  // where kAccumulate
+    if constexpr (kAccumulate)
+      return add_gradient(parts_.base, to, place({0, tile_.head}), factor, gradient);
     constexpr Dtype kDtype = kKeysStay ? kDtypeKv : kDtypeQ;
-    unsigned short* const base = static_cast<unsigned short*>(to.data) +
-                                 tile_.batch * to.batch_stride + tile_.head * to.head_stride;
+    unsigned short* const base = output_rows(to, tile_);
     const int length = Side::stay_length(parts_.base);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {

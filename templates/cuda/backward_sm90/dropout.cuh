@@ -10,8 +10,7 @@
 
 namespace attune {
 
-// What the warpgroups of rows and of keys share: the elements of a block of kStep columns, in the
-// order of accumulators.
+// Dropout of blocks of kStep columns of a warpgroup's accumulators. Rows stay, or keys do.
 template <int kStep, bool kKeysStay>
 class GradientDropout {
  public:

@@ -113,7 +113,7 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned
 }
 
 // The keeper of dS of a kernel that needs dS in registers alone. The other one writes dS to shared
-// memory for another warpgroup (one_kernel/ds_keeper.cuh).
+// memory for another warpgroup (one_kernel/beside_dq_warpgroup.cuh).
 struct NoKeeper {
   static constexpr bool kKeeps = false;
   __device__ __forceinline__ static void await_turn() {}

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "cuda/backward_sm90/layout.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

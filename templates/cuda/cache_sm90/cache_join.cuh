@@ -7,7 +7,8 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
-#include "cuda/parts/sinks.cuh"  // where kSinks
+#include "cuda/parts/none/sinks.cuh"  // unless kSinks
+#include "cuda/parts/sinks.cuh"       // where kSinks
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ticket.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
@@ -17,10 +18,7 @@ namespace attune {
 
 // The number of warpgroups that join a tile. Each has its own share: rows, or, with MLA, columns of
 // the same rows.
-constexpr int kJoiners = kWarpgroups;    // unless kMla
-#ifdef ATTUNE_MLA                        // where kMla
-constexpr int kJoiners = kMlaConsumers;  // where kMla
-#endif                                   // where kMla
+constexpr int kJoiners = kConsumers;
 
 class CacheJoin {
  public:
@@ -147,8 +145,7 @@ class CacheJoin {
                                        const Parts& parts) const {
     constexpr int kOfRow = kHeadDimV / 4, kAtOnce = 4;
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
-    int first = tile.place.first_row;
-    first += warpgroup_ * kHeadRows;                         // unless kMla
+    const int first = tile.place.first_row + (kMla ? 0 : warpgroup_ * kHeadRows);
     const int rows = min(kHeadRows, args.seqlen_q - first);  // per head
     const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
@@ -214,7 +211,7 @@ class CacheJoin {
     const float4& values = sum.values;
     float inverse = sum.stats.y == 0.f ? 0.f : __fdiv_rn(1.f, sum.stats.y);
     float lse = (sum.stats.x + log2_approx(sum.stats.y)) * kLn2;
-    join_sink(parts_.scores, head, inverse, lse);  // where kSinks
+    join_sink(parts_.scores, head, inverse, lse);
     const long long at = tile.place.batch * args.o.batch_stride + row * args.o.row_stride +
                          head * args.o.head_stride + column;
     auto* const o = reinterpret_cast<uint2*>(static_cast<unsigned short*>(args.o.data) + at);

@@ -26,8 +26,8 @@ static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swiz
 template <bool kIsV>
 class CacheLoads {
   static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
-  static constexpr int kParts = 1;                         // slots of a step  // unless kMla
-  static constexpr int kParts = kMlaLayout.slots_of_step;  // where kMla
+  // Slots of a step.
+  static constexpr int kParts = kMla ? mla_sm90_layout(kHeadDimQk, kRows).slots_of_step : 1;
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
 
  public:

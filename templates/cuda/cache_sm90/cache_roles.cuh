@@ -6,11 +6,13 @@
 #include "cuda/cache_sm90/cache_join.cuh"
 #include "cuda/cache_sm90/cache_producer.cuh"
 #include "cuda/cache_sm90/cache_request_args.cuh"
+#include "cuda/parts/none/request_scores.cuh"  // unless kRequestLengths
+#include "cuda/parts/request_scores.cuh"       // where kRequestLengths
 #include "cuda/ptx/setmaxnreg.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
-#include "cuda/sm90/row_sinks.cuh"  // where kSinks
+#include "cuda/sm90/none/row_sinks.cuh"  // unless kSinks
+#include "cuda/sm90/row_sinks.cuh"       // where kSinks
 #include "cuda/sm90/wgmma_consumer.cuh"
-#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 
@@ -27,20 +29,16 @@ __device__ __forceinline__ void produce(const KernelParts& parts, unsigned share
 __device__ __forceinline__ void consume(const KernelParts& parts, unsigned shared, int warpgroup) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   RequestArgs request(parts);
-  ScoreArgs scores = parts.scores;  // where kRequestLengths
-  const KernelParts here{
-      request.args(),
-      parts.scores,  // where kScoreArgs unless kRequestLengths
-      scores,        // where kRequestLengths
-      parts.cache,
-  };
+  RequestScores scores(parts.scores);
+  const KernelParts here{request.args(), parts.scales, scores.args(),
+                         parts.dropout,  parts.map,    parts.cache};
   WgmmaConsumer consumer(here, shared, warpgroup);
   CacheReader tiles(shared);
   CacheTile tile;
   bool more = tiles.next(&tile);
   while (more) {
     request.move_to(tile.request);
-    take_lengths(tile.request, &scores);  // where kRequestLengths
+    scores.take(tile.request);
     tile.place.cache = &parts.cache;
     Output o;
     RowStats rows;
@@ -55,7 +53,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
     more = tiles.next(&next);
     if (kScheduler == kDrawn || tile.parts == 1) {
       RowEnds ends = consumer.ends(rows);
-      join_sinks(parts.scores, place, &ends);  // where kSinks
+      join_sinks(parts.scores, place, &ends);
       store_lse(here, tile.place, place, ends);
       consumer.finish(o);
       normalise(o, ends);

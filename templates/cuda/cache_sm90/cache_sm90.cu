@@ -41,13 +41,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  const KernelParts parts{
-      args,
-      scores,  // where kScoreArgs
-      cache,
-  };
-  run_roles(parts, shared_bytes, map_k, map_v);
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  run_roles(parts, shared_memory, map_k, map_v);
 }
 
 }  // namespace attune

@@ -16,12 +16,38 @@ namespace attune {
 
 constexpr int kFactorBytes = decode_factor_bytes(kKeys), kVFactorsAt = kKeys * 4;
 
-// Copies the factor of one key to shared memory; writes zero for a key past the end.
-__device__ __forceinline__ void load_key_factor(unsigned to, const ScaleView& scale, int page,
-                                                int row, int kv_head, bool exists) {
-  const long long at = exists ? key_factor_at(scale, page, row, kv_head) : 0;
-  cp_async_4(to, scale.data + at, exists ? 4 : 0);
-}
+constexpr int kFactorArrivals = 32;  // of the lanes that load factors, at a slot's barrier
+
+// The ring of factors of a warp's slots.
+class KeyFactorRing {
+ public:
+  __device__ __forceinline__ KeyFactorRing(unsigned shared, int ring)
+      : first_(shared + kShared.bytes + ring * (kStages * kFactorBytes)) {}
+
+  __device__ __forceinline__ unsigned slot(int stage) const {
+    return first_ + stage * kFactorBytes;
+  }
+  // Copies the factors of a tile. A lane has key lane % kKeys: of V for the upper lanes if a tile
+  // has 16. A key past the end gets zero.
+  __device__ __forceinline__ void copy(int stage, const ScaleArgs& scales, int page, int row,
+                                       int kv_head, bool exists, unsigned barrier) const {
+    const int lane = threadIdx.x % 32;
+    const unsigned to = slot(stage) + lane % kKeys * 4;
+    if (kKeys == 32 || lane < kKeys) copy_one(to, scales.k_scale, page, row, kv_head, exists);
+    if (kKeys == 32 || lane >= kKeys)
+      copy_one(to + kVFactorsAt, scales.v_scale, page, row, kv_head, exists);
+    if constexpr (kLoads != 0) cp_async_arrive(barrier);
+  }
+
+ private:
+  static __device__ __forceinline__ void copy_one(unsigned to, const ScaleView& scale, int page,
+                                                  int row, int kv_head, bool exists) {
+    const long long at = exists ? key_factor_at(scale, page, row, kv_head) : 0;
+    cp_async_4(to, scale.data + at, exists ? 4 : 0);
+  }
+
+  const unsigned first_;
+};
 
 // Loads the factors of the two keys whose scores a lane has in score tile `n`.
 __device__ __forceinline__ void factors_of_lane(unsigned factors, int n, float (&two)[2]) {
@@ -29,23 +55,24 @@ __device__ __forceinline__ void factors_of_lane(unsigned factors, int n, float (
   load_shared_pair(at, &two[0], &two[1]);
 }
 
-template <int kTiles>
-__device__ __forceinline__ void multiply_scores(unsigned factors, float (&scores)[kTiles][4]) {
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-    float two[2];
-    factors_of_lane(factors, n, two);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] *= two[i % 2];
-  }
-}
-
-// The unit that O is relative to. All lanes of a warp have the same unit.
-class ValueUnit {
+// Applies factors, and has the unit that O is relative to, which is the same in all lanes of a
+// warp. `factors`: address of the factors of a tile's keys.
+class KeyFactors {
  public:
-  // Takes in V's factors of a tile. Raises the unit if a factor is above it.
   template <int kTiles>
-  __device__ __forceinline__ void raise(unsigned factors, float (&output)[kTiles][4]) {
+  __device__ __forceinline__ void multiply_scores(unsigned factors,
+                                                  float (&scores)[kTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      float two[2];
+      factors_of_lane(factors, n, two);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] *= two[i % 2];
+    }
+  }
+  // Raises the unit if a factor of V is above it.
+  template <int kTiles>
+  __device__ __forceinline__ void raise_unit(unsigned factors, float (&output)[kTiles][4]) {
     unsigned largest = 0;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
@@ -71,7 +98,8 @@ class ValueUnit {
     }
   }
   // Multiplies the weights of score tile `n` by the factors of their keys, relative to the unit.
-  __device__ __forceinline__ void multiply(unsigned factors, int n, float (&weights)[4]) const {
+  __device__ __forceinline__ void multiply_weights(unsigned factors, int n,
+                                                   float (&weights)[4]) const {
     float two[2];
     factors_of_lane(factors + kVFactorsAt, n, two);
     const float unit = inverse(unit_);
@@ -79,7 +107,8 @@ class ValueUnit {
     for (int i = 0; i < 4; ++i)
       weights[i] = weights[i] == 0.0f ? 0.0f : weights[i] * (two[i % 2] * unit);
   }
-  __device__ __forceinline__ float value() const { return unit_; }
+  // Returns an element of O without the unit.
+  __device__ __forceinline__ float output(float relative) const { return unit_ * relative; }
 
  private:
   // Returns 1 / power for a power of two. Returns a finite number for 0, since all factors are 0

@@ -19,7 +19,7 @@ static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, 
 // The teams of a gang have the same keys of a request, each for another head. So they read rows of
 // several heads, which are adjacent in memory, at the same time.
 constexpr int kGangs = kTeams / kHeads;
-static_assert(kGangs == 1, "blocks wait for those with lower numbers");  // where kWaits == 1
+static_assert(kWaits == 0 || kGangs == 1, "blocks wait for those with lower numbers");
 
 __device__ __forceinline__ int team_index() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
 __device__ __forceinline__ int team_thread() {
@@ -57,7 +57,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   range->charge = kCharge;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
   range->even = 0;
-  range->least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
+  range->cut_each(kKeys);
   int total = 0, most = 0;
   for (int first = 0; first < batch; first += 32) {
     if (first > 0) requests.load<true>(first);
@@ -67,7 +67,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   }
   const int blocks = static_cast<int>(gridDim.x);
   int block = static_cast<int>(blockIdx.x);
-  block = blocks - 1 - block;  // where kWaits == 1
+  if constexpr (kWaits == 1) block = blocks - 1 - block;
   range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles, kEvenSlack,
                     team_index() / kHeads * blocks + block);
   int start = 0;
@@ -84,6 +84,11 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   }
   return {0, 0, range->end};  // no positions are left
 }
+
+// How the parts of an item are joined: by a counter (split_join_by_counter.cuh) or by flags
+// (split_join_by_flags.cuh).
+template <bool kByFlags>
+class SplitJoin;
 
 // An item: up to 16 rows of q, token by token, with the heads of each token side by side.
 struct DecodeItem {

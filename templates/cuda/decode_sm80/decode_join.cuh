@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends a piece: joins the warps of a team through shared memory. If an item has several parts, each
-// team writes its part to the workspace. One of these teams (DecodeMeeting) joins all parts in
-// their order, so that results do not depend on which team it is.
+// team writes its part to the workspace. One of these teams (SplitJoin) joins all parts in their
+// order, so that results do not depend on which team it is.
 #pragma once
 
-#include "cuda/decode_sm80/decode_meet_by_ticket.cuh"  // where kWaits == 0
-#include "cuda/decode_sm80/decode_meet_by_words.cuh"   // where kWaits == 1
 #include "cuda/decode_sm80/decode_products.cuh"
-#include "cuda/parts/sinks.cuh"  // where kSinks
+#include "cuda/decode_sm80/split_join_by_counter.cuh"  // where kWaits == 0
+#include "cuda/decode_sm80/split_join_by_flags.cuh"    // where kWaits == 1
+#include "cuda/parts/none/cache_features.cuh"
+#include "cuda/parts/none/sinks.cuh"  // unless kSinks
+#include "cuda/parts/sinks.cuh"       // where kSinks
 #include "cuda/ptx/exp2.cuh"
 
 namespace attune {
+
+using Join = SplitJoin<kWaits == 1>;
 
 // Statistics of a row: the largest score in log2, and the sum of weights relative to it.
 struct DecodeStats {
@@ -25,7 +29,7 @@ class DecodeJoin {
                 team_index() * kTeam * kDecodeJoinFloats),
         stats_(reinterpret_cast<DecodeStats*>(shared + kShared.stats_at) +
                team_index() * 2 * kTeam * kDecodeRows),
-        meeting_(parts, reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
+        split_join_(parts, reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
 
   // Joins the team's warps and stores O, or writes the team's part to the workspace. All threads of
   // the team call it. `item` has at least one row.
@@ -37,7 +41,7 @@ class DecodeJoin {
     join_values(item.rows, products, [&](int row, int column, float first, float second) {
       if (alone) return store(item, row, column, first, second, of_team(row));
       float* const to = part + row * kHeadDimV + column;
-      meeting_.leave(reinterpret_cast<float2*>(to), make_float2(first, second));
+      split_join_.write(reinterpret_cast<float2*>(to), make_float2(first, second));
     });
     const int thread = team_thread();
     if (alone) {
@@ -45,11 +49,11 @@ class DecodeJoin {
       sync_team();  // shared memory is free again
       return;
     }
-    if (thread < item.rows) meeting_.leave(stats_in(part) + thread, as_float2(of_team(thread)));
-    if (!meeting_.joins(item, piece)) return;
+    if (thread < item.rows) split_join_.write(stats_in(part) + thread, as_float2(of_team(thread)));
+    if (!split_join_.joins(item, piece)) return;
     join_parts(item, piece);
-    meeting_.clear_stats(piece.parts, item.rows,
-                         [&](int part) { return stats_in(part_of(piece, part)); });
+    split_join_.clear_stats(piece.parts, item.rows,
+                            [&](int part) { return stats_in(part_of(piece, part)); });
   }
 
  private:
@@ -108,7 +112,8 @@ class DecodeJoin {
   __device__ __forceinline__ void join_values(int rows, const DecodeProducts& products,
                                               const Take& take) {
     const int lane = team_thread() % 32, warp = team_warp();
-    const int columns = min(kHeadDimV, kDecodeJoinFloats / rows / kTileStep * kTileStep);
+    const int columns =
+        min(kHeadDimV, kDecodeJoinFloats / rows / Products::kTileColumns * Products::kTileColumns);
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -120,14 +125,14 @@ class DecodeJoin {
       float* const own = values_ + warp * kDecodeJoinFloats;
 #pragma unroll
       for (int n = 0; n < kOutputTiles; ++n) {
-        const int column = DecodeProducts::first_column(n) - first;
+        const int column = Products::first_column(n) - first;
         if (column < 0 || column >= columns) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;
           if (row < rows)
             *reinterpret_cast<float2*>(own + row * columns + column +
-                                       DecodeProducts::lane_column(n, lane)) =
+                                       Products::lane_column(n, lane)) =
                 make_float2(products.output(n, half, 0) * factor[half],
                             products.output(n, half, 1) * factor[half]);
         }
@@ -152,7 +157,7 @@ class DecodeJoin {
   // Returns the address of part `part`. Parts after the first have slots that are two apart. The
   // first part has the second slot of its worker.
   __device__ __forceinline__ float* part_of(const DecodePiece& piece, int part) const {
-    return slot(piece.slot - piece.part + part);  // where kBatchInvariant
+    if constexpr (kBatchInvariant) return slot(piece.slot - piece.part + part);
     const int of_first = piece.slot - (piece.part == 0 ? 1 : 0) - 2 * piece.part;
     return slot(of_first + 2 * part + (part == 0 ? 1 : 0));
   }
@@ -213,12 +218,12 @@ class DecodeJoin {
   // Adds the parts group, group + groups, and so on, to `sum`, for four columns of a row.
   __device__ __forceinline__ void add_parts(const DecodePiece& piece, int row, int column,
                                             int group, int groups, Sum* sum) const {
-    constexpr int kAtOnce = DecodeMeeting::kAtOnce;
+    constexpr int kAtOnce = Join::kAtOnce;
     for (int first = group; first < piece.parts; first += kAtOnce * groups) {
       const auto part = [&](int i) { return part_of(piece, first + i * groups); };
       float4 values[kAtOnce];
       float2 stats[kAtOnce];
-      meeting_.take(
+      split_join_.load(
           (piece.parts - first + groups - 1) / groups,
           [&](int i) { return reinterpret_cast<float4*>(part(i) + row * kHeadDimV + column); },
           [&](int i) { return stats_in(part(i)) + row; }, values, stats);
@@ -245,8 +250,8 @@ class DecodeJoin {
     constexpr float kLn2 = 0.69314718055994531f;
     inverse = stats.sum == 0.0f ? 0.0f : __fdiv_rn(1.0f, stats.sum);
     lse = (stats.maximum + log2_approx(stats.sum)) * kLn2;
-    join_sink(parts_.scores, item.head(row), inverse, lse);             // where kSinks
-    inverse = scaled_by(parts_.scales.v_scale, item.kv_head, inverse);  // where kHeadFactors
+    join_sink(parts_.scores, item.head(row), inverse, lse);
+    inverse = scaled_by_v(parts_.scales, item.kv_head, inverse);
   }
   __device__ __forceinline__ void store(const DecodeItem& item, int row, int column, float first,
                                         float second, DecodeStats stats) const {
@@ -268,7 +273,7 @@ class DecodeJoin {
   const KernelParts& parts_;
   float* const values_;
   DecodeStats* const stats_;
-  const DecodeMeeting meeting_;
+  const Join split_join_;
 };
 
 }  // namespace attune

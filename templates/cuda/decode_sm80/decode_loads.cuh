@@ -7,16 +7,28 @@
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/none/decode_factors.cuh"  // unless kKeyFactors
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
 namespace attune {
 
-// The tensor maps of a kernel whose keys come in boxes.
+// The tensor maps of a kernel whose keys come in boxes. Others have none.
 struct DecodeMaps {
   const TensorMap* k = nullptr;
   const TensorMap* v = nullptr;
 };
+
+template <class Map>
+__device__ __forceinline__ DecodeMaps maps_of(const Map& k, const Map& v) {
+  if constexpr (kSwizzled) return {&k, &v};
+  return {};
+}
+template <class Map>
+__device__ __forceinline__ void prefetch_map(const Map& map) {
+  if constexpr (kSwizzled)
+    if (threadIdx.x == 0) prefetch_tensor_map(map);
+}
 
 // The number of keys of a tile that each warp of a ring loads.
 constexpr int kShare = kTogether ? kKeys / kHeads : kKeys;
@@ -38,8 +50,7 @@ class DecodeLoads {
         maps_(maps),
         range_(range),
         ring_(shared + ring_index() * (kStages * kSlotBytes)),
-        factors_(shared + kShared.bytes +                   // where kKeyFactors
-                 ring_index() * (kStages * kFactorBytes)),  // where kKeyFactors
+        factors_(shared, ring_index()),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
@@ -74,9 +85,8 @@ class DecodeLoads {
   }
 
   __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
-  __device__ __forceinline__ unsigned factors(int stage) const {  // where kKeyFactors
-    return factors_ + stage * kFactorBytes;                       // where kKeyFactors
-  }                                                               // where kKeyFactors
+  // Returns the address of the factors of the slot's keys.
+  __device__ __forceinline__ unsigned factors(int stage) const { return factors_.slot(stage); }
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
   // with kTogether.
@@ -91,7 +101,7 @@ class DecodeLoads {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
       if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
       if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
-      copy_factors(factors(stage), barrier(stage));  // where kKeyFactors
+      copy_factors(stage);
       if constexpr (kTogether) {
         mbarrier_wait(empty_barrier(stage), (round & 1) ^ 1, "a slot of the cache");
         copy_share(slot(stage), barrier(stage));
@@ -214,21 +224,12 @@ class DecodeLoads {
     copy_of<VTile>(slot + KTile::kBytes, parts_.base.v);
   }
 
-  // A lane has a key: of V for the upper lanes if a tile has 16.  // where kKeyFactors
-  __device__ __forceinline__ void copy_factors(unsigned first,               // where kKeyFactors
-                                               unsigned barrier) const {     // where kKeyFactors
-    const int lane = threadIdx.x % 32, at = lane % kKeys;                    // where kKeyFactors
-    const int key = tile_ * kKeys + at;                                      // where kKeyFactors
-    const int page = inside(page_), row = row_in_page(key);                  // where kKeyFactors
-    const bool exists = key < length_;                                       // where kKeyFactors
-    const unsigned to = first + at * 4;                                      // where kKeyFactors
-    if (kKeys == 32 || lane < kKeys)                                         // where kKeyFactors
-      load_key_factor(to, parts_.scales.k_scale, page, row, head_, exists);  // where kKeyFactors
-    if (kKeys == 32 || lane >= kKeys)                                        // where kKeyFactors
-      load_key_factor(to + kVFactorsAt, parts_.scales.v_scale, page, row,    // where kKeyFactors
-                      head_, exists);                                        // where kKeyFactors
-    if constexpr (kLoads != 0) cp_async_arrive(barrier);                     // where kKeyFactors
-  }                                                                          // where kKeyFactors
+  // Copies the factors of the tile's keys, with one key per lane.
+  __device__ __forceinline__ void copy_factors(int stage) const {
+    const int lane = threadIdx.x % 32, key = tile_ * kKeys + lane % kKeys;
+    factors_.copy(stage, parts_.scales, inside(page_), row_in_page(key), head_, key < length_,
+                  barrier(stage));
+  }
   // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
@@ -314,7 +315,7 @@ class DecodeLoads {
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
-  const unsigned factors_;  // where kKeyFactors
+  const KeyFactorRing factors_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece
   int request_, length_, first_key_, head_;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V
 // with mma.sync, for 16 rows of q and kKeys keys. Each warp has its own largest scores, sums and O;
-// decode_join.cuh joins them. decode_narrow.cuh multiplies with caches of 8 bits.
+// decode_join.cuh joins them.
 #pragma once
 
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
 #include "cuda/decode_sm80/decode_items.cuh"
-#include "cuda/decode_sm80/decode_narrow.cuh"  // where kAccuracy
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/head_factors.cuh"         // where kHeadFactors
+#include "cuda/decode_sm80/none/decode_factors.cuh"  // unless kKeyFactors
+#include "cuda/decode_sm80/none/head_factors.cuh"    // unless kHeadFactors
+#include "cuda/decode_sm80/products_16bit.cuh"       // unless kAccuracy
+#include "cuda/decode_sm80/products_8bit.cuh"        // where kAccuracy
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/parts/score_functions.cuh"  // where kScored
 #include "cuda/ptx/convert.cuh"
@@ -15,7 +19,8 @@
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "shared/score_of.h"  // where kScored
+#include "shared/none/score_of.h"  // unless kScored
+#include "shared/score_of.h"       // where kScored
 
 namespace attune {
 
@@ -23,9 +28,7 @@ constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles 
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // dtype of the products
-constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K per ldmatrix
-constexpr int kTileStep = kNarrow ? 16 : 8;  // distance between the first columns of tiles of O
+using Products = CacheProducts<kNarrow ? 8 : 16>;
 constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // q stays in shared memory
 
 class DecodeProducts {
@@ -48,16 +51,15 @@ class DecodeProducts {
                                             (exists ? item.in(parts.base.q, row) : 0));
 #pragma unroll
       for (int step = 0; step < kQkSteps; ++step) {
-        const int at_first = kNarrow ? lane % 4 * 2 : lane % 4,
-                  at_second = at_first + (kNarrow ? 1 : 4);
-        unsigned first = exists ? __ldg(q + step * 8 + at_first) : 0u;
-        unsigned second = exists ? __ldg(q + step * 8 + at_second) : 0u;
-        first = to_fp16<kDtypeQ>(first);    // where kAccuracy
-        second = to_fp16<kDtypeQ>(second);  // where kAccuracy
+        const int at = Products::first_word(lane);
+        unsigned first = exists ? __ldg(q + step * 8 + at) : 0u;
+        unsigned second = exists ? __ldg(q + step * 8 + at + Products::kSecondWord) : 0u;
+        first = Products::q_word(first);
+        second = Products::q_word(second);
         if constexpr (kKeepsQ) {
-          const unsigned at = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
-          store_shared_word(at, static_cast<int>(first));
-          store_shared_word(at + 16, static_cast<int>(second));
+          const unsigned to = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
+          store_shared_word(to, static_cast<int>(first));
+          store_shared_word(to + 16, static_cast<int>(second));
         } else {
           q_[step][half] = first;
           q_[step][half + 2] = second;
@@ -70,10 +72,8 @@ class DecodeProducts {
       output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
   }
 
-  // Sets the address of the factors of the next tile's keys.  // where kKeyFactors
-  __device__ __forceinline__ void take_factors(unsigned factors) {  // where kKeyFactors
-    factors_ = factors;                                             // where kKeyFactors
-  }                                                                 // where kKeyFactors
+  // Sets the address of the factors of the next tile's keys.
+  __device__ __forceinline__ void take_factors(unsigned factors) { factors_ = factors; }
 
   // Adds tile `tile` of the request. Slot `slot` holds it.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
@@ -81,25 +81,15 @@ class DecodeProducts {
     if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
     float scores[1][kScoreTiles][4];
     multiply_qk(slot, scores[0]);
-    multiply_scores(factors_, scores[0]);  // where kKeyFactors
-    unit_.raise(factors_, output_[0]);     // where kKeyFactors
+    key_factors_.multiply_scores(factors_, scores[0]);
+    key_factors_.raise_unit(factors_, output_[0]);
     hide(parts, first_key, scores[0]);
     softmax_.raise_row_max(scores, output_);
     multiply_pv(slot + KTile::kBytes, scores[0]);
   }
 
-  // Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at column
-  // first_column(n) + lane_column(n, lane) + column.
-  static __device__ __forceinline__ constexpr int first_column(int n) {
-    return kNarrow ? n / 2 * 16 : n * 8;
-  }
-  static __device__ __forceinline__ int lane_column(int n, int lane) {
-    return kNarrow ? lane % 4 * 4 + n % 2 * 2 : lane % 4 * 2;
-  }
   __device__ __forceinline__ float output(int n, int half, int column) const {
-    return unit_.value() * output_[0][n / 2 * 2 + column][2 * half + n % 2];  // where kKeyFactors
-    if constexpr (kNarrow) return output_[0][n / 2 * 2 + column][2 * half + n % 2];
-    return output_[0][n][2 * half + column];
+    return key_factors_.output(Products::output(output_[0], n, half, column));
   }
   __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
   // Returns the sum, the same in the row's four lanes. All lanes of the warp must call it.
@@ -113,10 +103,8 @@ class DecodeProducts {
   // Returns the factor that the softmax multiplies scores by; score programs return scores in log2.
   static __device__ __forceinline__ float score_unit(const KernelParts& parts,
                                                      const DecodeItem& item) {
-    float unit = parts.base.softmax_scale_log2;
-    unit *= score_factor(parts.scales.k_scale, item.kv_head);  // where kHeadFactors
-    (void)item;
-    return kIsScored ? 1.0f : unit;
+    return kIsScored ? 1.0f
+                     : scaled_by_k(parts.scales, item.kv_head, parts.base.softmax_scale_log2);
   }
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
@@ -153,20 +141,16 @@ class DecodeProducts {
     for (int n = 0; n < kScoreTiles; ++n)
       scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
 #pragma unroll
-    for (int step = 0; step < kQkSteps; step += kOfLoad) {
-      const unsigned address = KTile::pair(from, step / kOfLoad);
-      unsigned q[kOfLoad][4];
+    for (int step = 0; step < kQkSteps; step += Products::kStepsOfLoad) {
+      const unsigned address = KTile::pair(from, step / Products::kStepsOfLoad);
+      unsigned q[Products::kStepsOfLoad][4];
 #pragma unroll
-      for (int i = 0; i < kOfLoad; ++i) get_q(min(step + i, kQkSteps - 1), q[i]);
+      for (int i = 0; i < Products::kStepsOfLoad; ++i) get_q(min(step + i, kQkSteps - 1), q[i]);
 #pragma unroll
       for (int n = 0; n < kScoreTiles; n += 2) {
         unsigned b[4];
         ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
-        if constexpr (!kNarrow) {
-          mma<kMath>(scores[n], q[0], b[0], b[1]);
-          mma<kMath>(scores[n + 1], q[0], b[2], b[3]);
-        }
-        multiply_narrow_qk(scores, n, q, b, step + 1 < kQkSteps);  // where kAccuracy
+        Products::add_qk(scores, n, q, b, step + 1 < kQkSteps);
       }
     }
   }
@@ -176,7 +160,7 @@ class DecodeProducts {
   __device__ __forceinline__ void hide(const KernelParts& parts, int first_key,
                                        float (&scores)[kScoreTiles][4]) const {
     const int key = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
-    apply_program(parts, key, scores);  // where kScored
+    if constexpr (kIsScored) apply_program(parts, key, scores);
     const int last_key = first_key + kKeys - 1;
     const bool whole = first_key >= seen_[0].first && first_key >= seen_[1].first &&
                        last_key <= seen_[0].last && last_key <= seen_[1].last;
@@ -200,9 +184,8 @@ class DecodeProducts {
         const int row = static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
         const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
         const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
-        float score = scores[n][i] * parts.base.softmax_scale;
-        score *= score_factor(parts.scales.k_scale, kv_head);  // where kHeadFactors
-        score = score_of(parts.scores, score, batch, head, kv_head, position, at);  // where kScored
+        float score = scaled_by_k(parts.scales, kv_head, scores[n][i] * parts.base.softmax_scale);
+        score = score_of(parts.scores, score, batch, head, kv_head, position, at);
         scores[n][i] = score * kLog2E;
       }
     }
@@ -211,7 +194,8 @@ class DecodeProducts {
   __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
     const int lane = threadIdx.x % 32;
     const unsigned from = v + VTile::offset(lane % 16, lane / 16, head_in_slot());
-    const unsigned lone = v + VTile::offset(lane % 16, 0, head_in_slot());  // where kAccuracy
+    // With 8 bits the last load may have 16 of 32 columns; another slot may follow them.
+    const unsigned lone = kNarrow ? v + VTile::offset(lane % 16, 0, head_in_slot()) : from;
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       unsigned p[4];
@@ -219,22 +203,17 @@ class DecodeProducts {
       for (int half = 0; half < 2; ++half) {
         float(&fragment)[4] = scores[2 * step + half];
         softmax_.exponentiate(fragment, 0);
-        unit_.multiply(factors_, 2 * step + half, fragment);  // where kKeyFactors
-        p[2 * half] = pack<kMath>(fragment[0], fragment[1]);
-        p[2 * half + 1] = pack<kMath>(fragment[2], fragment[3]);
+        key_factors_.multiply_weights(factors_, 2 * step + half, fragment);
+        p[2 * half] = pack<Products::kMath>(fragment[0], fragment[1]);
+        p[2 * half + 1] = pack<Products::kMath>(fragment[2], fragment[3]);
       }
 #pragma unroll
-      for (int n = 0; n < kOutputTiles; n += 2 * kOfLoad) {
+      for (int n = 0; n < kOutputTiles; n += 2 * Products::kStepsOfLoad) {
         unsigned b[4];
-        unsigned rows = from;
-        // The row has 16 of 32 columns; another slot may follow.  // where kAccuracy
-        if (kNarrow && n + 2 == kOutputTiles) rows = lone;  // where kAccuracy
-        ldmatrix_x4_trans(b, VTile::pair(rows, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
-        if constexpr (!kNarrow) {
-          mma<kMath>(output_[0][n], p, b[0], b[1]);
-          mma<kMath>(output_[0][n + 1], p, b[2], b[3]);
-        }
-        multiply_narrow_pv(output_[0], n, p, b);  // where kAccuracy
+        const unsigned rows = kNarrow && n + 2 == kOutputTiles ? lone : from;
+        ldmatrix_x4_trans(
+            b, VTile::pair(rows, n / 2 / Products::kStepsOfLoad) + step * 16 * VTile::kRowBytes);
+        Products::add_pv(output_[0], n, p, b);
       }
     }
   }
@@ -245,8 +224,8 @@ class DecodeProducts {
   DecodeKeys seen_[2];
   float output_[1][kOutputTiles][4];
   OnlineSoftmax<1> softmax_;
-  ValueUnit unit_;        // where kKeyFactors
-  unsigned factors_ = 0;  // where kKeyFactors
+  KeyFactors key_factors_;
+  unsigned factors_ = 0;
 };
 
 }  // namespace attune

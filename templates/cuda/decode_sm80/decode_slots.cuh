@@ -28,6 +28,17 @@ constexpr bool kSwizzled = kBoxes || kTogether;
 constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
 constexpr int kKvBytes = kNarrow ? 1 : 2;      // of an element of the cache
 constexpr int kPanelColumns = 128 / kKvBytes;
+
+// How mma.sync multiplies with a cache of `kBits` bits (products_16bit.cuh, products_8bit.cuh):
+// kMath is the dtype of the products. An ldmatrix of K has kStepsOfLoad steps of 16 columns. Of a
+// step a lane has the words first_word and first_word + kSecondWord of a row of q, as q_word
+// converts them. add_qk adds 8 keys of the score tiles n and n + 1, add_pv adds 16 keys of the
+// tiles of O from n on; `b` is the result of ldmatrix. The first columns of two tiles of O are
+// kTileColumns apart. Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at
+// column first_column(n) + lane_column(n, lane) + column.
+template <int kBits>
+struct CacheProducts;
+
 static_assert(!kSwizzled || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
               "boxes have whole panels");
 

@@ -8,7 +8,7 @@
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
-// (decode_sm80/decode_narrow.cuh) or each key (decode_sm80/decode_factors.cuh).
+// (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh).
 //
 // | knob       | values     | meaning                                                             |
 // |------------|------------|---------------------------------------------------------------------|
@@ -30,12 +30,12 @@
 // Workspace: shared/layouts/decode_layout.h.
 #include "cuda/decode_sm80/decode_sm80_knobs.cuh"
 
-#include "cuda/parts/score_functions.cuh"  // where kScoreArgs
-#include "shared/kernel_arguments.h"
-
 #include "cuda/decode_sm80/decode_join.cuh"
 #include "cuda/decode_sm80/decode_loads.cuh"
 #include "cuda/decode_sm80/decode_products.cuh"
+#include "cuda/decode_sm80/none/request_scores.cuh"  // unless kRequestLengths
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/tensor_maps.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "shared/request_scores.h"  // where kRequestLengths
 
@@ -50,7 +50,7 @@ class DecodeConsumer {
                                       DecodeProducts& products) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
-      products.take_factors(loads_.factors(stage_));  // where kKeyFactors
+      products.take_factors(loads_.factors(stage_));
       products.add(parts, loads_.slot(stage_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
@@ -102,8 +102,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   const bool is_first = !kTogether || head_in_gang() == 0;  // first of the ring's warps
   if (is_first && lane < kBarriersOfRing)
     mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
-                  32 +  // all lanes load factors  // where kKeyFactors
-                      (kTogether ? kHeads : 1));
+                  kFactorArrivals + (kTogether ? kHeads : 1));
   fence_mbarrier_init();
   fence_proxy_async();
   if constexpr (kTogether)
@@ -112,36 +111,26 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     __syncwarp();
 }
 
-}  // namespace attune
-
-// Tensor maps follow the argument parts.
-#define ATTUNE_MAP , const __grid_constant__ attune::TensorMap
-#define ATTUNE_MAPS
-#undef ATTUNE_MAPS                                     // where kTensorBoxes
-#define ATTUNE_MAPS ATTUNE_MAP k_map ATTUNE_MAP v_map  // where kTensorBoxes
-
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBlocks)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::ScaleArgs scales,  // where kAccuracy
-        const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ ScaleArgs scales,  // where kAccuracy
+                                                   // clang-format off
+        const __grid_constant__ CacheArgs cache
+        , const __grid_constant__ TensorMap k_map  // where kTensorBoxes
+        , const __grid_constant__ TensorMap v_map  // where kTensorBoxes
+                                                   // clang-format on
+    ) {
   extern __shared__ __align__(1024) char shared[];
-  ScoreArgs of_request = scores;  // where kRequestLengths
-  const KernelParts parts{
-      args,
-      scales,      // where kAccuracy
-      scores,      // where kScoreArgs unless kRequestLengths
-      of_request,  // where kRequestLengths
-      cache,
-  };
+  ScoresOfRequest<ScoreArgs> of_request = scores;
+  const KernelParts parts{args, scales, of_request, dropout, map, cache};
   DecodeMaps maps;
-  maps = {&k_map, &v_map};  // where kTensorBoxes
+  if constexpr (kSwizzled) maps = maps_of(k_map, v_map);
   if constexpr (kLoads != 0) {
     init_barriers(shared_address(shared));
-    if (threadIdx.x == 0) prefetch_tensor_map(k_map);  // where kTensorBoxes
-    if (threadIdx.x == 0) prefetch_tensor_map(v_map);  // where kTensorBoxes
+    prefetch_map(k_map);
+    prefetch_map(v_map);
   }
   DecodeRange range;
   CacheRequests requests(parts);
@@ -180,9 +169,11 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
         continue;
       }
     }
-    take_lengths(item.request, &of_request);  // where kRequestLengths
+    take_lengths(item.request, &of_request);
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);
   }
 }
+
+}  // namespace attune

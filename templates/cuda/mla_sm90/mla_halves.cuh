@@ -11,20 +11,22 @@
 
 namespace attune {
 
-__device__ __forceinline__ void init_mla_barriers(unsigned shared) {
-  for (int half = 0; half < kMlaHalves; ++half)
-    mbarrier_init(shared + kMlaLayout.p_full + 8 * half, kWarpgroupThreads);
-}
+struct HalvesRole {
+  __device__ __forceinline__ static void init_own_barriers(unsigned shared) {
+    for (int half = 0; half < kMlaHalves; ++half)
+      mbarrier_init(shared + kMlaLayout.p_full + 8 * half, kWarpgroupThreads);
+  }
+  __device__ __forceinline__ static void consume(const KernelParts& all, unsigned shared, int half);
+};
+using ConsumerRole = HalvesRole;
 
-__device__ __forceinline__ void consume_mla(const KernelParts& all, unsigned shared, int half) {
+__device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsigned shared,
+                                                    int half) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   AttentionArgs of_half = all.base;  // o points at this half's columns; half 0 writes LSE
   of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV;
   if (half > 0) of_half.lse = nullptr;
-  const KernelParts parts{
-      of_half,
-      all.cache,
-  };
+  const KernelParts parts{of_half, all.scales, all.scores, all.dropout, all.map, all.cache};
   RequestArgs request(parts);
   MlaConsumer consumer(shared, half);
   CacheReader tiles(shared);

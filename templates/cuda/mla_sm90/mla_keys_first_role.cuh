@@ -8,10 +8,14 @@
 
 namespace attune {
 
-// Does nothing: this consumer needs only the barriers that every cache kernel has.
-__device__ __forceinline__ void init_mla_barriers(unsigned) {}
+struct KeysFirstRole {
+  // Does nothing: this consumer needs only the barriers that every cache kernel has.
+  __device__ __forceinline__ static void init_own_barriers(unsigned) {}
+  __device__ __forceinline__ static void consume(const KernelParts& parts, unsigned shared, int);
+};
 
-__device__ __forceinline__ void consume_mla(const KernelParts& parts, unsigned shared, int) {
+__device__ __forceinline__ void KeysFirstRole::consume(const KernelParts& parts, unsigned shared,
+                                                       int) {
   RequestArgs request(parts);
   KeysFirstConsumer consumer(shared);
   CacheReader tiles(shared);
@@ -35,4 +39,13 @@ __device__ __forceinline__ void consume_mla(const KernelParts& parts, unsigned s
   }
 }
 
+}  // namespace attune
+
+namespace none {
+using ConsumerRole =
+    attune::KeysFirstRole;  // a kernel with 64 rows per tile has HalvesRole instead
+}  // namespace none
+
+namespace attune {
+using namespace none;
 }  // namespace attune

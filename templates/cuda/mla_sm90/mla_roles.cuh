@@ -25,7 +25,7 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, unsigned
   const unsigned shared = shared_address(shared_bytes);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
-    init_mla_barriers(shared);
+    ConsumerRole::init_own_barriers(shared);
     init_barriers(shared);
     prefetch_tensor_map(k);
   }
@@ -35,7 +35,7 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, unsigned
   if (warpgroup == 0)
     produce_mla(parts, shared, k);
   else
-    consume_mla(parts, shared, warpgroup - 1);
+    ConsumerRole::consume(parts, shared, warpgroup - 1);
 }
 
 }  // namespace attune

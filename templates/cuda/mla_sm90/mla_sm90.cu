@@ -17,7 +17,6 @@
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
 // pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: README.md.
-#define ATTUNE_MLA 1  // selects the layout of mla_sm90 in sm90/sm90_layout.cuh
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -33,6 +32,12 @@ constexpr bool kBlocksFollowWindow = false;
 
 #include "cuda/sm90/sm90_layout.cuh"
 
+namespace attune {
+
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows);
+
+}  // namespace attune
+
 #include "cuda/mla_sm90/mla_roles.cuh"
 
 namespace attune {
@@ -41,12 +46,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
         const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
         const __grid_constant__ TensorMap map_k) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  const KernelParts parts{
-      args,
-      cache,
-  };
-  run_mla_roles(parts, shared_bytes, map_k);
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  run_mla_roles(parts, shared_memory, map_k);
 }
 
 }  // namespace attune

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "cuda/parts/mask.cuh"
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
+#include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
@@ -36,13 +38,18 @@ __device__ __forceinline__ unsigned pack_times(float low, float high, float fact
   return kSomeRowsSeeNothing && factor == 0.0f ? 0u : word;
 }
 
+// Returns the address of a head's rows in an output of 16-bit elements.
+__device__ __forceinline__ unsigned short* output_rows(const OperandView& o, const Tile& tile) {
+  return static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
+         tile.head * o.head_stride;
+}
+
 // Multiplies elements i and i + 1 of all fragments by `factor` and stores them to the row at `row`.
 // Stores nothing if `row` is null. i = 0 is row r, i = 2 is row r + 8. Whole warps call it.
 template <Dtype kDtype, int kTiles>
 __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor,
                                           void* row, int thread_in_quad) {
-  const int column = first_v_column(blockIdx.x);                         // where kVSlices
-  if (row != nullptr) row = static_cast<unsigned short*>(row) + column;  // where kVSlices
+  if (row != nullptr) row = static_cast<unsigned short*>(row) + first_v_column(blockIdx.x);
 #pragma unroll
   for (int first = 0; first < kTiles; first += 4) {
     unsigned words[4] = {0, 0, 0, 0};

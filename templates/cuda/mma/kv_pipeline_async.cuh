@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads Q once, then K and V block after block, from the last visible block down, through a ring in
-// shared memory that cp.async fills. Every KvPipeline has this interface: load_q, start, then for
-// each block in turn acquire_k, prefetch, acquire_v.
+// shared memory that cp.async fills. Every pipeline has this interface: load_q, start, then for
+// each block in turn acquire_k, prefetch, acquire_v. It is also the walk over the blocks.
 //   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, with one barrier per
 //     block. stages - 1 blocks are in flight.
 //   Else: K and V arrive one by one, with one barrier each. All slots but one are in flight; if
@@ -9,15 +9,18 @@
 // QCopy, KCopy and VCopy, which copy tiles, are defined by operands_*.cuh of the element width.
 #pragma once
 
+#include "cuda/mma/block_walk.cuh"       // where kMaskProgram
+#include "cuda/mma/none/block_walk.cuh"  // unless kMaskProgram
 #include "cuda/mma/tile_state.cuh"
-#include "cuda/parts/block_list.cuh"  // where kMaskProgram
+#include "cuda/parts/none/features.cuh"
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/cp_async.cuh"
 
 namespace attune {
 
-class KvPipeline {
+class AsyncKvPipeline : public BlockWalk {
  public:
   // K and V of a block arrive together: one barrier a block, none between the products.
   static constexpr bool kPairs = kShareKv == 0 && kStages >= 2;
@@ -31,21 +34,14 @@ class KvPipeline {
   static constexpr int kOperandV = 1;
 
  public:
-  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
-                        int first_block)
-      : k_(args.k, args.seqlen_kv),
+  __device__ AsyncKvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
+                             int first_block, const BlockList& list)
+      : BlockWalk(list),
+        k_(args.k, args.seqlen_kv),
         v_(args.v, args.seqlen_kv),
         state_(state),
         ring_(ring),
         begin_(first_block) {}
-
-  // Steps walk the tile's list, last to first; callers' blocks are unused.    // where kMaskProgram
-  __device__ void follow(const BlockList& list) {  // where kMaskProgram
-    list_ = list;                                  // where kMaskProgram
-    place_ = list.count() - 1;                     // where kMaskProgram
-  }                                                // where kMaskProgram
-  // Returns the entry of this step.                                         // where kMaskProgram
-  __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
   // Loads Q to `target`. The caller's thread must not read it before wait_q, or before the first
   // acquire_k.
@@ -56,7 +52,7 @@ class KvPipeline {
              cp_async_16<kLoadHint>(target + offset, source, bytes);
            });
     if constexpr (kQPlace != kQShared) cp_async_commit();
-    make_q_near(q, tile, target);  // where kTf32Products
+    make_q_near(q, tile, target);
   }
 
   // Waits until all threads of the block may read Q. kStarted: start() was called after load_q().
@@ -68,7 +64,7 @@ class KvPipeline {
 
   // Starts to load the blocks before `end`; the state need not be readable yet.
   __device__ void start(const Tile& tile, int end) {
-    v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
+    v_.begin_at(first_v_column(blockIdx.x));
 #pragma unroll
     for (int group = 0; group < kAhead; ++group) {
       if constexpr (kPairs) {
@@ -85,7 +81,7 @@ class KvPipeline {
   // Returns the shared address of the K tile of `block`. It is valid until the matching acquire_v
   // (pairs: until the next acquire_k).
   __device__ unsigned acquire_k(int block) {
-    block = place_;  // where kMaskProgram
+    to_place(&block);
     if constexpr (!kPairs) return acquire<kOperandK>(block);
     cp_async_wait<kAhead - 1>();
     __syncthreads();
@@ -96,7 +92,7 @@ class KvPipeline {
   // prefetched as they are acquired.
   __device__ void prefetch(int block) {
     if constexpr (!kPairs) return;
-    block = place_;  // where kMaskProgram
+    to_place(&block);
     const Tile tile = state_.tile();
     load<kOperandK>(tile, block - kAhead, write_slot());
     load<kOperandV>(tile, block - kAhead, write_slot());
@@ -105,7 +101,7 @@ class KvPipeline {
 
   // Returns the shared address of the V tile of `block`. It is valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
-    block = place_--;  // where kMaskProgram
+    leave(&block);
     if constexpr (!kPairs) return acquire<kOperandV>(block);
     const unsigned address = slot_address<kOperandV>(slot_);
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
@@ -148,8 +144,8 @@ class KvPipeline {
 
   template <int kOperand>
   __device__ __forceinline__ void load(const Tile& tile, int block, int slot) const {
-    if (block < 0) return;                       // where kMaskProgram
-    block = block_of_entry(list_.entry(block));  // where kMaskProgram
+    if (kMaskProgram && block < 0) return;
+    to_block(&block);
     if (block < begin_) return;
     const unsigned target = slot_address<kOperand>(slot);
     const auto copy = [target](int, const char* source, unsigned offset, int bytes) {
@@ -168,8 +164,6 @@ class KvPipeline {
   unsigned ring_;
   int begin_;
   int slot_ = 0;
-  BlockList list_;  // where kMaskProgram
-  int place_;       // of this step in the list  // where kMaskProgram
 };
 
 }  // namespace attune

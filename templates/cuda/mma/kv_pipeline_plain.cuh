@@ -1,41 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KvPipeline of machines without cp.async (interface: kv_pipeline_async.cuh). Each tile is
-// fetched to registers before the product that precedes it, and put into shared memory after that
-// product. So arithmetic covers its latency.
+// The K and V pipeline of machines without cp.async (interface: kv_pipeline_async.cuh). Each tile
+// is fetched to registers before the product that precedes it, and put into shared memory after
+// that product. So arithmetic covers its latency.
 //   share_kv = 0: one slot for K and one for V, with one barrier per tile.
 //   share_kv = 1: one slot for both, with two barriers per tile.
 #pragma once
 
+#include "cuda/mma/block_walk.cuh"       // where kMaskProgram
+#include "cuda/mma/none/block_walk.cuh"  // unless kMaskProgram
 #include "cuda/mma/tile_state.cuh"
-#include "cuda/parts/block_list.cuh"  // where kMaskProgram
+#include "cuda/parts/none/features.cuh"
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 
-class KvPipeline {
+class PlainKvPipeline : public BlockWalk {
   static constexpr int kVOffset = kShareKv ? 0 : prefill_sm80_k_bytes(kLayout);
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
  public:
   static constexpr bool kPairs = false;  // K and V each have their barriers
 
-  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
-                        int first_block)
-      : k_(args.k, args.seqlen_kv),
+  __device__ PlainKvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
+                             int first_block, const BlockList& list)
+      : BlockWalk(list),
+        k_(args.k, args.seqlen_kv),
         v_(args.v, args.seqlen_kv),
         state_(state),
         ring_(ring),
         begin_(first_block) {}
-
-  // Steps walk the tile's list, last to first; callers' blocks are unused.    // where kMaskProgram
-  __device__ void follow(const BlockList& list) {  // where kMaskProgram
-    list_ = list;                                  // where kMaskProgram
-    place_ = list.count() - 1;                     // where kMaskProgram
-  }                                                // where kMaskProgram
-  // Returns the entry of this step.                                         // where kMaskProgram
-  __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
   // Loads Q to `target`. The caller's thread must not read it before wait_q, or before the first
   // acquire_k.
@@ -57,9 +53,9 @@ class KvPipeline {
 
   // Returns the shared address of the K tile of `block`. It is valid until the matching acquire_v.
   __device__ unsigned acquire_k(int block) {
-    block = place_;  // where kMaskProgram
+    to_place(&block);
     put(k_, ring_);
-    v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
+    v_.begin_at(first_v_column(blockIdx.x));
     fetch(v_, state_.tile(), block);
     return ring_;
   }
@@ -69,7 +65,7 @@ class KvPipeline {
 
   // Returns the shared address of the V tile of `block`. It is valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
-    block = place_--;  // where kMaskProgram
+    leave(&block);
     const unsigned slot = ring_ + kVOffset;
     put(v_, slot);
     fetch(k_, state_.tile(), block - 1);
@@ -83,8 +79,8 @@ class KvPipeline {
 
   template <class Copy>
   __device__ __forceinline__ void fetch(const Copy& operand, const Tile& tile, int block) {
-    if (block < 0) return;                       // where kMaskProgram
-    block = block_of_entry(list_.entry(block));  // where kMaskProgram
+    if (kMaskProgram && block < 0) return;
+    to_block(&block);
     if (block < begin_) return;
     operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN,
                  [this](int index, const char* source, unsigned, int bytes) {
@@ -106,8 +102,6 @@ class KvPipeline {
   TileState state_;
   unsigned ring_;
   int begin_;
-  BlockList list_;            // where kMaskProgram
-  int place_;                 // of this step in the list  // where kMaskProgram
   Vector16 staged_[kStaged];  // the next tile, on its way from global to shared memory
 };
 

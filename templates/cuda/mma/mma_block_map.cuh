@@ -4,14 +4,15 @@
 
 #include "cuda/parts/block_map.cuh"      // unless kGranules
 #include "cuda/parts/granule_lists.cuh"  // where kGranules
+#include "cuda/parts/none/features.cuh"
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kListThreads, 1)
+extern "C" __global__ void __launch_bounds__(BlockLister<kGranules>::kThreads, 1)
     attune_map_blocks(const __grid_constant__ BlockMapArgs map,
                       const __grid_constant__ ScoreArgs scores,
                       const __grid_constant__ AttentionArgs args) {
-  list_blocks<MapTiles<kBlockM, 1, 1>>(scores, args, map, [](int) { return 0; });
+  BlockLister<kGranules>::write<MapTiles<kBlockM, 1, 1>>(scores, args, map, [](int) { return 0; });
 }
 
 }  // namespace attune

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of the mma.sync kernels with dropout. Dropped weights become zero when P is rounded;
-// row sums include all weights.
+// Dropout of the mma.sync prefill kernels. Dropped weights become zero when P is rounded; row sums
+// include all weights.
 #pragma once
 
+#include "cuda/mma/mma_products.cuh"
+#include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/dropout_squares.cuh"
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/online_softmax.cuh"
-#include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
-template <int kRowTiles>
-class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
+class PrefillDropout {
  public:
-  __device__ explicit DroppingSoftmax(const float (&scale_log2)[kRowTiles])
-      : OnlineSoftmax<kRowTiles>(scale_log2) {}
-
-  // Prepares the next block of columns. It makes the head's key again, to save registers.
-  __device__ __forceinline__ void move_to(const KernelParts& parts, const Tile& tile, int block) {
+  // Prepares a block of columns. It makes the head's key again, to save registers.
+  __device__ __forceinline__ void make(const KernelParts& parts, const TileState& state,
+                                       int block) {
+    const Tile tile = state.tile();
     const int thread = reread_thread_index();
     const int warp_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles;
     const DropoutSource source(parts.dropout,

@@ -5,6 +5,7 @@
 
 #include "cuda/mma/mma_gradient_elements.cuh"
 #include "cuda/mma/mma_gradient_slopes.cuh"  // where kSloped
+#include "cuda/parts/none/features.cuh"
 #include "generated/score_program.h"
 
 namespace attune {
@@ -28,7 +29,7 @@ __device__ __forceinline__ void bend_scores(const GradientParts& parts,
         const int stay = 16 * m + i / 2 * 8, column = 8 * n + i % 2;
         const int q_idx = name.q_idx(args, stay, column), kv_idx = name.kv_idx(args, stay, column);
         const float score = s[m][n][i] * parts.base.softmax_scale;
-        dp[m][n][i] *= element_slope(args, name, score, q_idx, kv_idx);  // where kSloped
+        if constexpr (kSloped) dp[m][n][i] *= element_slope(args, name, score, q_idx, kv_idx);
         const ScoreRow on_row = score_row(args, on_head, batch, head, kv_head, q_idx);
         const ScoreColumn on_column = score_column(args, on_head, batch, head, kv_head, kv_idx);
         s[m][n][i] = kScoreLog2E * score_element(args, on_head, on_row, on_column, score, batch,

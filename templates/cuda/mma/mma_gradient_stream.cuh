@@ -4,13 +4,13 @@
 #pragma once
 
 #include "cuda/mma/tile_copy.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/row_blocks.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/parts/section_order.cuh"
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/backward_sm80_layout.h"
 
 namespace attune {
@@ -19,8 +19,8 @@ namespace attune {
 struct GradientParts {
   const AttentionArgs& base;
   const GradientArgs& gradients;
-  const ScoreArgs& scores;     // where kScoreArgs
-  const DropoutArgs& dropout;  // where kDropout
+  Reference<ScoreArgs> scores;
+  Reference<DropoutArgs> dropout;
 };
 
 // The sizes and tiles of a gradient kernel: kKeysStay says which side stays, kHasSecond whether a

@@ -19,8 +19,7 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
                                             int block, Scores& s) {
   const ScoreArgs& scores = parts.scores;
   const Tile tile = state.tile();
-  const int thread = reread_thread_index();
-  const int first_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles + thread % 32 / 4;
+  const int first_row = row_of(tile, 0, 0);
   const int batch = scores.batch0 + tile.batch, head = scores.head0 + tile.head;
   const int kv_head = scores.kv_head0 + tile.head / kGqaRatio;
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
@@ -44,12 +43,6 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
       }
     }
   }
-}
-
-// Hides scores of a block if the list's entry marks the block as partly visible.
-__device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
-                                             int entry, int block, Scores& s) {
-  if (is_partial(entry, 0)) hide_scores(parts, state, block, s);
 }
 
 }  // namespace attune

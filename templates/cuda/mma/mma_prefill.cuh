@@ -2,37 +2,38 @@
 // Computes one work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for
 // kBlockM rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored
 // row; shared memory only carries Q, K and V. The including kernel chooses the pipeline that fills
-// shared memory: KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh
-// (sm_75). It also chooses the part for the element width: mma_values_16bit.cuh,
-// mma_values_8bit.cuh or mma_values_tf32.cuh.
+// shared memory: AsyncKvPipeline (kv_pipeline_async.cuh, from sm_80 on) or PlainKvPipeline
+// (kv_pipeline_plain.cuh, sm_75). It also chooses the part for the element width:
+// mma_values_16bit.cuh, mma_values_8bit.cuh or mma_values_tf32.cuh.
 #pragma once
 
+#include "cuda/mma/block_walk.cuh"      // where kMaskProgram
+#include "cuda/mma/mma_dropout.cuh"     // where kDropout
 #include "cuda/mma/mma_mask_stage.cuh"  // where kMaskProgram
 #include "cuda/mma/mma_products.cuh"
-#include "cuda/mma/mma_score_stage.cuh"  // where kScored
+#include "cuda/mma/mma_score_stage.cuh"   // where kScored
+#include "cuda/mma/none/block_walk.cuh"   // unless kMaskProgram
+#include "cuda/mma/none/dropout.cuh"      // unless kDropout
+#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
+#include "cuda/mma/none/score_stage.cuh"  // unless kScored
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/mask.cuh"
-#include "cuda/parts/sinks.cuh"  // where kSinks
+#include "cuda/parts/none/sinks.cuh"    // unless kSinks
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
+#include "cuda/parts/sinks.cuh"         // where kSinks
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
-constexpr int kWarpRows = 16 * kRowTiles;
 constexpr int kRingOffset = prefill_sm80_ring_offset(kLayout);
 constexpr int kStateOffset = prefill_sm80_state_offset(kLayout);
 static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1,
               "block_m is a multiple of 16 rows for each warp");
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiples of 8");
-
-// Returns the row of elements 2 * half and 2 * half + 1 of this thread's fragments [m][...].
-__device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
-  const int thread = reread_thread_index();
-  return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
-}
 
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& scores,
                                             const Tile& tile, int block) {
@@ -60,22 +61,20 @@ __device__ __forceinline__ void store_output(const KernelParts& parts, const Til
                                              const Factors& factors) {
   const AttentionArgs& args = parts.base;
   const OperandView& o = args.o;
-  unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
-                               tile.head * o.head_stride;
+  auto* const base = output_rows(o, tile);
   const int thread_in_quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
-    float* const base = output_rows(o, tile);  // instead of the above  // where kTf32Products
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Softmax::Row result = softmax.finish(m, half);
-      result.normalizer *= parts.dropout.scale;                           // where kDropout
-      join_sink(parts.scores, tile.head, result.normalizer, result.lse);  // where kSinks
+      result.normalizer *= dropout_scale(parts.dropout);
+      join_sink(parts.scores, tile.head, result.normalizer, result.lse);
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
       store_output_row(output[m], half, factors.output(parts, tile, result.normalizer),
                        exists ? base + row * o.row_stride : nullptr, thread_in_quad);
-      if (first_v_column(blockIdx.x) > 0) continue;  // where kVSlices
+      if (first_v_column(blockIdx.x) > 0) continue;
       if (args.lse != nullptr && exists && thread_in_quad == 0)
         args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] =
             result.lse;
@@ -100,14 +99,13 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
                                        unsigned shared) {
   const AttentionArgs& args = parts.base;
   const int first_row = tile.row_block * kBlockM;
-  const BlockList list(parts.map, tile.batch, tile.head, tile.row_block);  // where kMaskProgram
-  const BlockRange all =
-      list &  // where kMaskProgram
+  const BlockList list(parts.map, tile.batch, tile.head, tile.row_block);
+  const BlockRange visible =
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
+  const BlockRange all = list & visible;
   const TileState state(shared + kStateOffset);
   state.park(tile, blocks_of_warp(args, tile, all));
-  Pipeline pipeline(args, state, shared + kRingOffset, all.begin);
-  pipeline.follow(list);  // where kMaskProgram
+  Pipeline pipeline(args, state, shared + kRingOffset, all.begin, list);
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
@@ -115,8 +113,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     query.keep();
     __syncthreads();
   }
-  pipeline.start(tile, all.end);       // unless kMaskProgram
-  pipeline.start(tile, list.count());  // where kMaskProgram
+  pipeline.start(tile, pipeline.places(all.end));
   if constexpr (kQPlace == kQRegisters) {
     Pipeline::template wait_q<true>();
     query.keep();
@@ -126,32 +123,34 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
       fragment_offsets();  // unused without kHoldOffsets, then takes no registers
   Output output = {};
   const Factors factors(parts, tile);
-  const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
+  const ScoreStage stage(parts, tile);
   Softmax softmax = factors.softmax(parts);
+  PrefillDropout dropout;
   for (int block = all.end - 1; block >= all.begin; --block) {
-    block = block_of_entry(pipeline.entry());  // where kMaskProgram
+    pipeline.to_place(&block);
+    pipeline.to_block(&block);
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
-    const bool visible = range.contains(block);
+    const bool shown = range.contains(block);
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
     const Factors::Step step = factors.step(parts, state, block);
-    softmax.move_to(parts, state.tile(), block);  // where kDropout
+    dropout.make(parts, state, block);
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
-        !visible) {  // this warp skips a hidden block: no barrier before the next block
+        !shown) {  // this warp skips a hidden block: no barrier before the next block
       pipeline.prefetch(block);
       pipeline.acquire_v(block);
       continue;
     }
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
-    pipeline.prefetch(block);                   // its instructions overlap the last products
-    stage.apply(factors, step, block, scores);  // where kScored
+    pipeline.prefetch(block);  // its instructions overlap the last products
+    stage.apply(factors, step, block, scores);
     factors.scale(scores, step);
-    hide_partial(parts, state, pipeline.entry(), block, scores);  // where kMaskProgram
+    if (pipeline.is_partial()) hide_scores(parts, state, block, scores);
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
-    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);
+    multiply_pv(output, scores, softmax, dropout, pipeline.acquire_v(block), offsets, step);
   }
   store_output(parts, state.tile(), output, softmax, factors);
 }

@@ -6,6 +6,7 @@
 // += P V.
 #pragma once
 
+#include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -16,8 +17,16 @@ constexpr int kRowTiles = kBlockM / (16 * kWarps);  // m16 tiles per warp
 constexpr int kQkSteps = QkTile::kChunks / 2;       // steps of S = Q K^T
 constexpr int kScoreTiles = kBlockN / 8;            // n8 tiles of S
 
+constexpr int kWarpRows = 16 * kRowTiles;
+
 using Scores = float[kRowTiles][kScoreTiles][4];   // (rows of the warp, kBlockN)
 using Output = float[kRowTiles][kOutputTiles][4];  // (rows of the warp, kHeadDimV)
+
+// Returns the row of elements 2 * half and 2 * half + 1 of this thread's fragments [m][...].
+__device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
+  const int thread = reread_thread_index();
+  return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
+}
 
 // First ldmatrix offsets of this thread in the tiles of Q, K and V.
 struct FragmentOffsets {
@@ -84,7 +93,7 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
     for (int n = 0; n < kScoreTiles; ++n)
       scores[m][n][0] = scores[m][n][1] = scores[m][n][2] = scores[m][n][3] = 0.0f;
   }
-  ScoreParts<Scores> parts;  // where kTf32Products
+  ScoreParts<Scores> parts;
 #pragma unroll
   for (int step = 0; step < kQkSteps; ++step) {
     unsigned a[kRowTiles][4];
@@ -99,7 +108,7 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
         mma<kDtypeKv>(scores[m][n + 1], a[m], b[2], b[3]);
       }
     }
-    parts.take(scores, step);  // where kTf32Products
+    parts.take(scores, step);
   }
 }
 

@@ -14,23 +14,8 @@ namespace attune {
 
 class ScoreStage {
  public:
-  // `first_row` is the thread's first row. A thread also has the rows 16 m and 16 m + 8 further
-  // down.
-  __device__ __forceinline__ ScoreStage(const KernelParts& parts, const Tile& tile, int first_row)
-      : scores_(parts.scores),
-        batch_(parts.scores.batch0 + tile.batch),
-        head_(parts.scores.head0 + tile.head),
-        kv_head_(parts.scores.kv_head0 + tile.head / kGqaRatio),
-        first_row_(parts.scores.q_position0 + first_row),
-        to_natural_(parts.base.softmax_scale * kScoreLn2),
-        on_head_(score_head(scores_, batch_, head_, kv_head_)) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        on_row_[m][half] = score_row(scores_, on_head_, batch_, head_, kv_head_, q_idx(m, half));
-    }
-  }
+  __device__ __forceinline__ ScoreStage(const KernelParts& parts, const Tile& tile)
+      : ScoreStage(parts, tile, row_of(tile, 0, 0)) {}
 
   // Replaces raw scores by log2(e) * program(q.k * softmax_scale). The host has set
   // args.softmax_scale_log2 to log2(e), so factors.of_scores(m, n, step) contains log2(e) instead
@@ -62,6 +47,23 @@ class ScoreStage {
   }
 
  private:
+  // `first_row` is the thread's first row. A thread also has the rows 16 m and 16 m + 8 further
+  // down.
+  __device__ __forceinline__ ScoreStage(const KernelParts& parts, const Tile& tile, int first_row)
+      : scores_(parts.scores),
+        batch_(parts.scores.batch0 + tile.batch),
+        head_(parts.scores.head0 + tile.head),
+        kv_head_(parts.scores.kv_head0 + tile.head / kGqaRatio),
+        first_row_(parts.scores.q_position0 + first_row),
+        to_natural_(parts.base.softmax_scale * kScoreLn2),
+        on_head_(score_head(scores_, batch_, head_, kv_head_)) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        on_row_[m][half] = score_row(scores_, on_head_, batch_, head_, kv_head_, q_idx(m, half));
+    }
+  }
   __device__ __forceinline__ int q_idx(int m, int half) const {
     return first_row_ + 16 * m + 8 * half;
   }

@@ -8,49 +8,18 @@
 #include "cuda/mma/operands_16bit.cuh"
 
 #include "cuda/mma/epilogue.cuh"
-#include "cuda/mma/mma_dropout.cuh"  // where kDropout
 #include "cuda/mma/mma_products.cuh"
-#include "cuda/mma/tile_state.cuh"
-#include "cuda/parts/online_softmax.cuh"
-#include "cuda/parts/tile_scheduler.cuh"
+#include "cuda/mma/unit_factors.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
 
 namespace attune {
 
-using Softmax = OnlineSoftmax<kRowTiles>;    // unless kDropout
-using Softmax = DroppingSoftmax<kRowTiles>;  // where kDropout
-
-// The null object of the 8-bit operands' factors: 16-bit elements have no factor except the softmax
-// scale.
-class Factors {
- public:
-  struct Step {};
-
-  __device__ Factors(const AttentionArgs&, const Tile&) {}
-  __device__ __forceinline__ Softmax softmax(const AttentionArgs& args) const {
-    float scales[kRowTiles];
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) scales[m] = args.softmax_scale_log2;
-    for (float& scale : scales) scale = 1.0f;  // where kScored
-    return Softmax(scales);
-  }
-  __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {
-    return {};
-  }
-  __device__ __forceinline__ void scale(Scores&, const Step&) const {}
-  __device__ __forceinline__ float of_scores(int, int, const Step&) const {
-    return 1.4426950408889634f;
-  }
-  __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {
-    return factor;
-  }
-};
-
+template <class Dropout>
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
-                                            unsigned v_tile, const FragmentOffsets& offsets,
-                                            const Factors::Step&) {
+                                            const Dropout& dropout, unsigned v_tile,
+                                            const FragmentOffsets& offsets, const Factors::Step&) {
   const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
 #pragma unroll
   for (int step = 0; step < kBlockN / 16; ++step) {
@@ -64,7 +33,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
         p[m][2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
         p[m][2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
       }
-      softmax.keep(p[m], m, step);  // where kDropout
+      dropout.keep(p[m], m, step);
     }
 #pragma unroll
     for (int n = 0; n < kOutputTiles; n += 2) {

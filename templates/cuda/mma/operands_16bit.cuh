@@ -4,6 +4,7 @@
 // mma.sync kernels use these names.
 #pragma once
 
+#include "cuda/mma/none/tf32_products.cuh"
 #include "cuda/mma/shared_tile.cuh"
 #include "cuda/mma/tile_copy.cuh"
 

@@ -45,7 +45,8 @@ class TileCopy {
   __device__ TileCopy(const OperandView& operand, int length)
       : operand_(operand), length_(length) {}
 
-  void __device__ begin_at(int column) { first_column_ = column; }  // where kVSlices
+  // Makes the tiles begin at a column of the operand.
+  __device__ void begin_at(int column) { first_column_ = column; }
 
   // Calls copy(index, global address, offset in the tile, bytes) for each of this thread's chunks
   // of the tile at `first_row` of `head`. `bytes` of a chunk's 16 bytes exist.
@@ -59,7 +60,7 @@ class TileCopy {
     const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
     const char* source = static_cast<const char*>(operand_.data) + kElementBytes * offset +
                          (first_row + operand_row) * row_bytes + 16 * column;
-    source += kElementBytes * first_column_;  // where kVSlices
+    source += kElementBytes * first_column_;
     const unsigned target = Shared::offset(row, column);
     const int rows_left = length_ - first_row - operand_row;
 #pragma unroll
@@ -94,7 +95,7 @@ class TileCopy {
 
   const OperandView& operand_;  // a kernel parameter: takes no registers
   int length_;
-  int first_column_ = 0;  // where kVSlices
+  int first_column_ = 0;
 };
 
 }  // namespace attune

@@ -8,14 +8,13 @@
 #pragma once
 
 #include "cuda/parts/dropout_source.cuh"  // where kDropout
-#include "cuda/parts/none/arguments.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/dependent_launch.cuh"  // where kInOrder
 #include "cuda/parts/none/dropout.cuh"
 #include "cuda/parts/none/other_workspace.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/streamed_loads.cuh"
-#include "shared/kernel_arguments.h"
 #include "shared/layouts/backward_prepare_layout.h"
 
 namespace attune {

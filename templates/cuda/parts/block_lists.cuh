@@ -93,6 +93,11 @@ __device__ __forceinline__ int append_entries(const int* found, int begin, int b
   return count;
 }
 
+// Writes the list of a thread block, with kThreads threads. block_map.cuh evaluates a mask program;
+// granule_lists.cuh (kByGranules) reads the caller's map.
+template <bool kByGranules>
+struct BlockLister;
+
 // Writes a list. `first_key(first_row)` returns the key at which the blocks of a tile begin. All
 // threads call `look_up(place, first_key, blocks, found)`. `look_up` writes a word to `found` for
 // each of `blocks` blocks from its `first_key` on.

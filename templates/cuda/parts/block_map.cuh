@@ -13,8 +13,6 @@
 
 namespace attune {
 
-constexpr int kListThreads = kMapThreads;
-
 // Evaluates the mask per element, until one is seen and one is hidden. A lane takes every 32nd key.
 // kRowsAtOnce rows are evaluated together, so that the program's loads for these rows overlap.
 // Indices past the last row or key are clamped to the last one.
@@ -67,26 +65,31 @@ __device__ __forceinline__ MaskRowRanges ranges_of(const ScoreArgs& scores, cons
                          {scores.q_position0 + rows.first, scores.q_position0 + rows.last});
 }
 
-// Writes the list of a thread block; all its threads call it. Warps take blocks of keys in turn.
-template <class Tiles, class FirstKey>
-__device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
-                                            const BlockMapArgs& map, const FirstKey& first_key) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
+template <>
+struct BlockLister<false> {
+  static constexpr int kThreads = kMapThreads;
+
+  // Writes the list of a thread block; all its threads call it. Warps take blocks of keys in turn.
+  template <class Tiles, class FirstKey>
+  static __device__ __forceinline__ void write(const ScoreArgs& scores, const AttentionArgs& args,
+                                               const BlockMapArgs& map, const FirstKey& first_key) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < blocks; i += kListThreads) found[i] = 0;
-    __syncthreads();
-    for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
-      const MaskRowRanges on_rows = ranges_of(scores, rows);
+      for (int i = threadIdx.x; i < blocks; i += kThreads) found[i] = 0;
+      __syncthreads();
+      for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
+        const MaskRowRanges on_rows = ranges_of(scores, rows);
 #pragma unroll 1
-      for (int i = warp; i < blocks; i += kListThreads / 32) {
-        const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
-        const Shown shown = shown_to(scores, rows, on_rows, {first, last});
-        if (lane == 0) found[i] |= group_bits(shown, group);
-      }
-    });
-  };
-  write_list<Tiles>(args, map, first_key, look_up);
-}
+        for (int i = warp; i < blocks; i += kThreads / 32) {
+          const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
+          const Shown shown = shown_to(scores, rows, on_rows, {first, last});
+          if (lane == 0) found[i] |= group_bits(shown, group);
+        }
+      });
+    };
+    write_list<Tiles>(args, map, first_key, look_up);
+  }
+};
 
 }  // namespace attune

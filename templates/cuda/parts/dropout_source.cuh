@@ -2,9 +2,9 @@
 // Dropout of a launch, as its threads see it (shared/dropout.h).
 #pragma once
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "shared/dropout.h"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

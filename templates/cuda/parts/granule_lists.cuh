@@ -10,8 +10,6 @@
 
 namespace attune {
 
-constexpr int kListThreads = kGranuleThreads;
-
 __device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGroup& rows,
                                           int first_key, int last_key) {
   const ScoreCapture& granules = scores.captures[kMapCapture];
@@ -34,22 +32,27 @@ __device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGrou
   return {any != 0, all == kSeenWhole};
 }
 
-// Writes the list of a thread block; all its threads call it. A thread takes every kListThreads-th
-// block of the list.
-template <class Tiles, class FirstKey>
-__device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
-                                            const BlockMapArgs& map, const FirstKey& first_key) {
-  const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
-    for (int i = threadIdx.x; i < blocks; i += kListThreads) found[i] = 0;
-    for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
+template <>
+struct BlockLister<true> {
+  static constexpr int kThreads = kGranuleThreads;
+
+  // Writes the list of a thread block; all its threads call it. A thread takes every kThreads-th
+  // block of the list.
+  template <class Tiles, class FirstKey>
+  static __device__ __forceinline__ void write(const ScoreArgs& scores, const AttentionArgs& args,
+                                               const BlockMapArgs& map, const FirstKey& first_key) {
+    const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
+      for (int i = threadIdx.x; i < blocks; i += kThreads) found[i] = 0;
+      for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
 #pragma unroll 1
-      for (int i = threadIdx.x; i < blocks; i += kListThreads) {
-        const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
-        found[i] |= group_bits(shown_to(scores, rows, first, last), group);
-      }
-    });
-  };
-  write_list<Tiles>(args, map, first_key, look_up);
-}
+        for (int i = threadIdx.x; i < blocks; i += kThreads) {
+          const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
+          found[i] |= group_bits(shown_to(scores, rows, first, last), group);
+        }
+      });
+    };
+    write_list<Tiles>(args, map, first_key, look_up);
+  }
+};
 
 }  // namespace attune

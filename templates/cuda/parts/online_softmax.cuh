@@ -98,9 +98,9 @@ class OnlineSoftmax {
     return {sum == 0.0f ? 0.0f : reciprocal_approx(sum),
             (maximum_[m][half] + log2_approx(sum)) * kLn2};
   }
-  // Return values of a row; sum: of this thread.                                // where kCacheArgs
-  __device__ float maximum(int m, int half) const { return maximum_[m][half]; }  // where kCacheArgs
-  __device__ float sum(int m, int half) const { return sum_[m][half]; }          // where kCacheArgs
+  // Return the maximum of a row, and this thread's part of its sum.
+  __device__ float maximum(int m, int half) const { return maximum_[m][half]; }
+  __device__ float sum(int m, int half) const { return sum_[m][half]; }
 
  private:
   // Returns an upper bound of elements i and i + 1 of all of this thread's fragments.

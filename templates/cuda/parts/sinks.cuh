@@ -9,12 +9,17 @@
 
 namespace attune {
 
+// Returns the sink of a head. `head` is the head's index within the call.
+__device__ __forceinline__ float sink_of(const ScoreArgs& scores, int head) {
+  return load_capture<static_cast<CaptureType>(kSinksType)>(scores.captures[kSinks],
+                                                            scores.head0 + head);
+}
+
 // Adds the sink to a row. `inverse` is the factor of the row of O, `lse` is its natural
 // log-sum-exp. They are 0 and -inf for a row that saw nothing.
 __device__ __forceinline__ void join_sink(const ScoreArgs& scores, int head, float& inverse,
                                           float& lse) {
-  constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);
-  const float sink = load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
+  const float sink = sink_of(scores, head);
   if (sink == -score_infinity()) return;
   const float above = sink - lse;                               // +inf if the row saw nothing
   const float less = exp2_approx(-kScoreLog2E * fabsf(above));  // smaller weight / larger weight

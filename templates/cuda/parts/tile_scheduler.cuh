@@ -4,6 +4,8 @@
 // prefill kernel uses this file.
 #pragma once
 
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
+#include "cuda/parts/v_slice.cuh"       // where kVSlices
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -47,7 +49,7 @@ class TileScheduler {
   }
 
   __device__ Tile operator()(int tile) const {
-    tile /= kVSlices;  // where kVSlices
+    tile /= kVSlices;
     int section = 0;
     int section_heads = all_heads_;
     if constexpr (kOrder == kRowsFirst) {

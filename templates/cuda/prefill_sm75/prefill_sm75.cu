@@ -26,16 +26,16 @@ static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == 
 #include "cuda/mma/mma_prefill.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::BlockMapArgs map,  // where kMaskProgram
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
-        const __grid_constant__ attune::AttentionArgs args) {
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const attune::KernelParts parts{
-      args,
-      scores,  // where kScoreArgs
-      map,     // where kMaskProgram
-  };
-  attune::attend_tiles<attune::KvPipeline>(parts, attune::shared_address(shared_memory));
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  attend_tiles<PlainKvPipeline>(parts, shared_address(shared_memory));
 }
+
+}  // namespace attune

@@ -13,9 +13,9 @@
 #include "cuda/prefill_sm80_tf32/operands_32bit.cuh"
 
 #include "cuda/mma/mma_products.cuh"
-#include "cuda/mma/tile_state.cuh"
+#include "cuda/mma/unit_factors.cuh"
 #include "cuda/parts/mask.cuh"
-#include "cuda/parts/online_softmax.cuh"
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/cp_async.cuh"
@@ -24,34 +24,6 @@
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
-
-using Softmax = OnlineSoftmax<kRowTiles>;
-
-// The null object of the 8-bit operands' factors: 32-bit elements have no factor except the softmax
-// scale.
-class Factors {
- public:
-  struct Step {};
-
-  __device__ Factors(const AttentionArgs&, const Tile&) {}
-  __device__ __forceinline__ Softmax softmax(const AttentionArgs& args) const {
-    float scales[kRowTiles];
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) scales[m] = args.softmax_scale_log2;
-    for (float& scale : scales) scale = 1.0f;  // where kScored
-    return Softmax(scales);
-  }
-  __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {
-    return {};
-  }
-  __device__ __forceinline__ void scale(Scores&, const Step&) const {}
-  __device__ __forceinline__ float of_scores(int, int, const Step&) const {
-    return 1.4426950408889634f;
-  }
-  __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {
-    return factor;
-  }
-};
 
 // If kTf32Products is 1, applies near_tf32 to the elements of Q that this thread copied, once for
 // all blocks of columns. The barrier at which the other threads wait for Q covers this too.
@@ -117,9 +89,10 @@ __device__ __forceinline__ void multiply_narrow_tiles(Output& output,
   }
 }
 
+template <class Dropout>
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
-                                            unsigned v_tile, const FragmentOffsets& offsets,
-                                            const Factors::Step&) {
+                                            const Dropout&, unsigned v_tile,
+                                            const FragmentOffsets& offsets, const Factors::Step&) {
   const unsigned even = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
   const unsigned odd = next_row(even);
 #pragma unroll
@@ -132,7 +105,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         p[m][i] = __float_as_uint(fragment[i / 2 + i % 2 * 2]);
-        p[m][i] = near_tf32(p[m][i]);  // where kTf32Products == 1
+        if constexpr (kTf32Products == 1) p[m][i] = near_tf32(p[m][i]);
       }
     }
     const unsigned rows = step * 8 * VTile::kRowBytes;
@@ -164,7 +137,7 @@ __device__ __forceinline__ unsigned output_bits(float value, float factor) {
 __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTiles][4], int half,
                                                  float factor, float* row, int thread_in_quad) {
   if (row == nullptr) return;
-  row += first_v_column(blockIdx.x);  // where kVSlices
+  row += first_v_column(blockIdx.x);
 #pragma unroll
   for (int tile = 0; tile < kWideTiles; ++tile) {
 #pragma unroll

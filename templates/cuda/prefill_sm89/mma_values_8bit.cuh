@@ -92,8 +92,10 @@ __device__ __forceinline__ void add_products(Output& output, const Weights& p, u
   }
 }
 
+template <class Dropout>
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
-                                            unsigned v_tile, const FragmentOffsets& offsets,
+                                            const Dropout&, unsigned v_tile,
+                                            const FragmentOffsets& offsets,
                                             const Factors::Step& factors) {
   const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
 #pragma unroll

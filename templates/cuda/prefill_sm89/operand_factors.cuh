@@ -15,6 +15,7 @@
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/features.cuh"
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/ptx/exp2.cuh"
@@ -74,7 +75,7 @@ class Factors {
       if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
       // The block list of a tile that sees nothing still names one block. A call without keys has
       // such a list too, and its factor may be any value.
-      if (args.seqlen_kv == 0) scale = 1.0f;  // where kMaskProgram
+      if (kMaskProgram && args.seqlen_kv == 0) scale = 1.0f;
       scales_[m] = not_zero(scale);
     }
   }
@@ -82,8 +83,7 @@ class Factors {
   __device__ __forceinline__ Softmax softmax(const KernelParts&) const {
     float scales[kRowTiles];
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) scales[m] = kBlockFactors ? 1.0f : scales_[m];
-    for (float& scale : scales) scale = 1.0f;  // where kScored
+    for (int m = 0; m < kRowTiles; ++m) scales[m] = kBlockFactors || kScored ? 1.0f : scales_[m];
     return Softmax(scales);
   }
 
@@ -91,7 +91,7 @@ class Factors {
                                        int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
-      if (args.base.seqlen_kv == 0) return factors;  // likewise  // where kMaskProgram
+      if (kMaskProgram && args.base.seqlen_kv == 0) return factors;  // likewise
       const Tile tile = state.tile();
       const int head = tile.head / kGqaRatio;
 #pragma unroll
@@ -119,8 +119,7 @@ class Factors {
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float factor = of_scores(m, n, step);
-          factor = 1.0f;  // where kScored
+          const float factor = kScored ? 1.0f : of_scores(m, n, step);
           scores[m][n][i] = scores[m][n][i] * factor + addend;
         }
       }

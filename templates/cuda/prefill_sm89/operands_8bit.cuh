@@ -4,6 +4,7 @@
 // order as the keys of P (mma_values_8bit.cuh).
 #pragma once
 
+#include "cuda/mma/none/tf32_products.cuh"
 #include "cuda/mma/shared_tile.cuh"
 #include "cuda/mma/tile_copy.cuh"
 #include "cuda/prefill_sm89/transposed_copy.cuh"

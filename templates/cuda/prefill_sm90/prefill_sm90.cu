@@ -24,9 +24,7 @@ constexpr bool kWaitsForPriorGrid = true;
 
 #include "cuda/sm90/sm90_layout.cuh"
 
-#include "cuda/ptx/dependent_launch.cuh"  // where kMaskProgram
-#include "cuda/ptx/dependent_launch.cuh"  // where kDropout
-#include "cuda/sm90/sm90_block_map.cuh"   // where kMaskProgram
+#include "cuda/sm90/sm90_block_map.cuh"  // where kMaskProgram
 #include "cuda/sm90/warp_roles.cuh"
 #include "cuda/sm90/wgmma_consumer.cuh"
 
@@ -40,17 +38,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
         const __grid_constant__ TensorMap map_o) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  const KernelParts parts{
-      args,
-      scores,   // where kScoreArgs
-      dropout,  // where kDropout
-      map,      // where kMaskProgram
-  };
-  wait_for_prior_grid();         // the map is read by all roles  // where kMaskProgram
-  wait_for_prior_grid();         // it may make the seed  // where kDropout
-  leave_dropout_state(dropout);  // where kDropout
-  run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  await_block_map();
+  begin_dropout(parts.dropout);
+  run_roles<WgmmaConsumer>(parts, shared_memory, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

@@ -20,8 +20,12 @@
 #include "cuda/prefill_sm90_fp8/fp8_transpose_inside.cuh"
 #include "cuda/ptx/round_fp8.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
-#include "cuda/sm90/hide_scores.cuh"  // where kMaskProgram
-#include "cuda/sm90/score_stage.cuh"  // where kScored
+#include "cuda/sm90/hide_scores.cuh"            // where kMaskProgram
+#include "cuda/sm90/none/block_walk.cuh"        // unless kMaskProgram
+#include "cuda/sm90/none/recompute_scores.cuh"  // where kRowMax == 0
+#include "cuda/sm90/none/score_stage.cuh"       // unless kScored
+#include "cuda/sm90/recompute_scores.cuh"       // where kRowMax == 1
+#include "cuda/sm90/score_stage.cuh"            // where kScored
 #include "cuda/sm90/wgmma_products.cuh"
 
 namespace attune {
@@ -67,7 +71,7 @@ class Fp8Consumer {
     // path because of them.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     const StepFactors factors(args_, tile, first_row);
-    stage_.begin(args_, tile, first_row);  // where kScored
+    stage_.begin(args_, tile, first_row);
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -77,8 +81,7 @@ class Fp8Consumer {
     const OwnSteps own = own_steps(tile, range);
     const Work work{tile, own, first_row, range, factors};
     products_.skip_hidden_steps(tile.last_block - own.last);
-    blocks_ = BlockWalk(tile);  // where kMaskProgram
-    blocks_.take();             // own.last  // where kMaskProgram
+    blocks_.begin(tile);
     first_step(work, s, p, rows);
     int block = own.last - 1;
     // If nothing is flushed, the inner loop runs once: with a real nest of two loops ptxas spills.
@@ -87,7 +90,7 @@ class Fp8Consumer {
       const int flush_after = flush_block(own.first, block);
 #pragma unroll 1
       do {
-        block = block_of_entry(blocks_.take());  // where kMaskProgram
+        if constexpr (kMaskProgram) block = blocks_.next();
         step(work, block, s, p, o, rows);
         --block;
       } while (kFlushInterval > 0 && block >= flush_after);
@@ -125,18 +128,16 @@ class Fp8Consumer {
     return kMasksInside && (range.needs_mask(block) || range.needs_mask(block + 1));
   }
 
-  // Raises the maximum in a step that is partly hidden, and behind it.       // where kMaskProgram
-  __device__ __forceinline__ bool raise_first(                             // where kMaskProgram
-      const StepFactors& factors,                                          // where kMaskProgram
-      const GroupFactors (&here)[kGroups],                                 // where kMaskProgram
-      float scale_log2, Scores& s,                                         // where kMaskProgram
-      RowStats* rows, float (&factor)[2]) {                                // where kMaskProgram
-    float level[2];                                                        // where kMaskProgram
-    factors.top_levels(here, scale_log2, s, level);                        // where kMaskProgram
-    if (!must_raise(level, *rows)) return false;                           // where kMaskProgram
-    raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);  // where kMaskProgram
-    return true;                                                           // where kMaskProgram
-  }                                                                        // where kMaskProgram
+  // Raises the maximum in a step that is partly hidden, and behind it.
+  __device__ __forceinline__ bool raise_first(const StepFactors& factors,
+                                              const GroupFactors (&here)[kGroups], float scale_log2,
+                                              Scores& s, RowStats* rows, float (&factor)[2]) {
+    float level[2];
+    factors.top_levels(here, scale_log2, s, level);
+    if (!must_raise(level, *rows)) return false;
+    raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);
+    return true;
+  }
 
   // Rescales O to the new maximum, and waits for the operands of the next products.
   __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
@@ -165,10 +166,10 @@ class Fp8Consumer {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     float scale_log2 = factors.apply(here, s);
-    stage_.prepare(own.last * kBlockN);                            // where kScored
-    scale_log2 = stage_.apply(scale_log2, s);                      // where kScored
-    if (is_partial(blocks_.taken(), warpgroup_))                   // where kMaskProgram
-      hide_scores(args_, tile, first_row, own.last * kBlockN, s);  // where kMaskProgram
+    stage_.prepare(own.last * kBlockN);
+    scale_log2 = stage_.apply(scale_log2, s);
+    if (is_partial(blocks_.taken(), warpgroup_))
+      hide_scores(args_, tile, first_row, own.last * kBlockN, s);
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
@@ -181,13 +182,12 @@ class Fp8Consumer {
     const auto& [tile, own, first_row, range, factors] = work;
     GroupFactors here[kGroups];
     factors.read(block, here);
-    stage_.prepare(block * kBlockN);  // where kScored
+    stage_.prepare(block * kBlockN);
     products_.multiply_next(block == own.first, s, p, o);
     float scale_log2 = factors.apply(here, s);
-    scale_log2 = stage_.apply(scale_log2, s);                              // where kScored
-    const int entry = blocks_.taken();                                     // where kMaskProgram
-    const bool partial = is_partial(entry, warpgroup_);                    // where kMaskProgram
-    if (partial) hide_scores(args_, tile, first_row, block * kBlockN, s);  // where kMaskProgram
+    scale_log2 = stage_.apply(scale_log2, s);
+    const int entry = blocks_.taken();  // for the mask program
+    if (is_partial(entry, warpgroup_)) hide_scores(args_, tile, first_row, block * kBlockN, s);
     const bool tested = tests_first(range, block);
     float factor[2];
     float sum[2] = {0.f, 0.f};
@@ -199,8 +199,8 @@ class Fp8Consumer {
       grew = must_raise(level, *rows);
       if (grew) raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);
     }
-    if (!tested && is_partial(entry | blocks_.taken_before(), warpgroup_))  // where kMaskProgram
-      grew = raise_first(factors, here, scale_log2, s, rows, factor);       // where kMaskProgram
+    if (!tested && is_partial(entry | blocks_.taken_before(), warpgroup_))
+      grew = raise_first(factors, here, scale_log2, s, rows, factor);
     factors.exponentiate_step(here, scale_log2, s, *rows, kRowMax == 1 ? sum : rows->sum);
     if constexpr (kOverlap) products_.wait_pv(o);
     const bool arrived = products_.operands_arrived();
@@ -210,10 +210,9 @@ class Fp8Consumer {
       if (__any_sync(~0u, late || grew || !arrived)) {  // one branch for all rare cases
         if (__any_sync(~0u, late)) {
           const auto scores_again = [&](Scores& again) {
-            recompute_scores(args_, work.tile, work.first_row, block, again);  // where kRowMax == 1
+            recompute_scores(args_, work.tile, work.first_row, block, again);
             float again_log2 = work.factors.apply(here, again);
-            again_log2 = stage_.apply_again(again_log2, block * kBlockN, again);  // where kScored
-            return again_log2;
+            return stage_.apply_again(again_log2, block * kBlockN, again);
           };
           grew = follow_growth(factors, here, scores_again, s, rows, sum, factor);
           if (grew) round_probabilities(s, p);
@@ -264,8 +263,8 @@ class Fp8Consumer {
   float v_factor_[2];
   WgmmaProducts products_;
   Flushed flushed_;
-  ScoreStage stage_;  // where kScored
-  BlockWalk blocks_;  // where kMaskProgram
+  ScoreStage stage_;
+  BlockWalk blocks_;
 };
 
 }  // namespace attune

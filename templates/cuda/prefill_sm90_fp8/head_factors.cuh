@@ -3,7 +3,7 @@
 // of the keys that a query row sees. Used by prefill_sm90_fp8.
 #pragma once
 
-#include "shared/kernel_arguments.h"
+#include "cuda/parts/kernel_parts.cuh"
 
 #include "cuda/parts/mask.cuh"
 

@@ -7,9 +7,9 @@
 // transpose_inside, idle warps write it into shared memory instead
 // (prefill_sm90_fp8/fp8_transpose_inside.cuh). Layouts: shared/layouts/prefill_sm90_layout.h,
 // shared/layouts/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and measurements: README.md.
+#include "cuda/parts/kernel_parts.cuh"
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
-#include "shared/kernel_arguments.h"
 
 #include "cuda/prefill_sm90_fp8/prefill_sm90_fp8_knobs.cuh"
 
@@ -47,16 +47,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales,
         const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
         const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
   if constexpr (kWaitsForPriorGrid)
     wait_for_prior_grid();  // all roles read memory that the prior grid may write
-  const KernelParts parts{
-      args, scales,
-      scores,  // where kScoreArgs
-      map,     // where kMaskProgram
-  };
-  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
-  run_roles<Fp8Consumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  await_block_map();
+  run_roles<Fp8Consumer>(parts, shared_memory, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

@@ -9,6 +9,10 @@
 #include "cuda/mma/mma_gradient_products.cuh"
 #include "cuda/mma/mma_gradient_scores.cuh"  // where kScored
 #include "cuda/mma/mma_gradient_stream.cuh"
+#include "cuda/mma/none/dropout.cuh"      // unless kDropout
+#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
+#include "cuda/mma/none/score_stage.cuh"  // unless kScored
+#include "cuda/parts/none/features.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
 #include "shared/layouts/score_gradient_layout.h"
@@ -126,17 +130,16 @@ class ScoreGradientTile {
   // Computes dz of a step. Returns false, and leaves dz undefined, if the warp sees no element of
   // the step.
   __device__ __forceinline__ bool make_dz(int block, unsigned slot, bool masked, Scores& dz) {
-    SeenElements<kM, kN> seen;                                           // where kMaskProgram
-    if (!seen.look(parts_, place(block))) return false;                  // where kMaskProgram
-    const DroppedElements<false, kM, kN> dropped(parts_, place(block));  // where kDropout
+    SeenElements<kM, kN> seen;
+    if (!seen.look(parts_, place(block))) return false;
+    const DroppedElements<false, kM, kN> dropped(parts_, place(block));
     Scores s;
     multiply_rows<kHeadDimQk>(s, shared_, slot);
     multiply_rows<kHeadDimV>(dz, shared_ + kLayout.second, slot + kLayout.slot_second);
-    dropped.zero(dz);                          // where kDropout
-    subtract_delta(dz);                        // where kSloped
-    bend_scores(parts_, place(block), s, dz);  // where kScored
-    float scale = parts_.base.softmax_scale_log2;
-    scale = 1.0f;  // where kScored
+    dropped.zero(dz);
+    if constexpr (kSloped) subtract_delta(dz);
+    bend_scores(parts_, place(block), s, dz);
+    const float scale = kScored ? 1.0f : parts_.base.softmax_scale_log2;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -144,42 +147,41 @@ class ScoreGradientTile {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float p = exp2_approx(s[m][n][i] * scale - l2_[2 * m + i / 2]);
-          dz[m][n][i] *= p;                                         // where kSloped
-          dz[m][n][i] = p * (dz[m][n][i] - delta_[2 * m + i / 2]);  // unless kSloped
+          dz[m][n][i] = p * (kSloped ? dz[m][n][i] : dz[m][n][i] - delta_[2 * m + i / 2]);
         }
       }
     }
     if (masked) hide(block, dz);
-    seen.template hide<true>(s, dz);  // where kMaskProgram
-    drop_rows_past_end(dz);           // where kUserScores
-    scale_kept(parts_.dropout, dz);   // where kDropout
+    seen.template hide<true>(s, dz);
+    if constexpr (kUserScores) drop_rows_past_end(dz);
+    scale_kept(parts_.dropout, dz);
     return true;
   }
 
-  __device__ __forceinline__ void subtract_delta(Scores& dp) const {       // where kSloped
-#pragma unroll                                                             // where kSloped
-    for (int m = 0; m < kM; ++m) {                                         // where kSloped
-#pragma unroll                                                             // where kSloped
-      for (int n = 0; n < kN; ++n) {                                       // where kSloped
-#pragma unroll                                                             // where kSloped
-        for (int i = 0; i < 4; ++i) dp[m][n][i] -= delta_[2 * m + i / 2];  // where kSloped
-      }                                                                    // where kSloped
-    }                                                                      // where kSloped
-  }                                                                        // where kSloped
+  __device__ __forceinline__ void subtract_delta(Scores& dp) const {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dp[m][n][i] -= delta_[2 * m + i / 2];
+      }
+    }
+  }
 
-  // A program may make NaN of rows that do not exist; sums take all.  // where kUserScores
-  __device__ __forceinline__ void drop_rows_past_end(Scores& dz) const {  // where kUserScores
-    const int rows = parts_.base.seqlen_q - thread_row();                 // where kUserScores
-#pragma unroll                                                            // where kUserScores
-    for (int m = 0; m < kM; ++m) {                                        // where kUserScores
-#pragma unroll                                                            // where kUserScores
-      for (int n = 0; n < kN; ++n) {                                      // where kUserScores
-#pragma unroll                                                            // where kUserScores
-        for (int i = 0; i < 4; ++i)                                       // where kUserScores
-          if (16 * m + i / 2 * 8 >= rows) dz[m][n][i] = 0.f;              // where kUserScores
-      }                                                                   // where kUserScores
-    }                                                                     // where kUserScores
-  }                                                                       // where kUserScores
+  // A program may make NaN of rows that do not exist; sums take all.
+  __device__ __forceinline__ void drop_rows_past_end(Scores& dz) const {
+    const int rows = parts_.base.seqlen_q - thread_row();
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (16 * m + i / 2 * 8 >= rows) dz[m][n][i] = 0.f;
+      }
+    }
+  }
 
   // Sets hidden elements of dz to zero. It also hides keys past the end: K is zero there, and P may
   // be inf.
@@ -279,10 +281,7 @@ extern "C" __global__ void __launch_bounds__(GradientSide<false, true>::kLayout.
         const __grid_constant__ DropoutArgs dropout,  // where kDropout
         const __grid_constant__ GradientArgs gradients) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const GradientParts parts{
-      args, gradients, scores,
-      dropout,  // where kDropout
-  };
+  const GradientParts parts{args, gradients, scores, dropout};
   float* const dz_tile =
       reinterpret_cast<float*>(shared_memory + GradientSide<false, true>::kLayout.state);
   ScoreGradientTile(parts, shared_address(shared_memory), dz_tile).run();

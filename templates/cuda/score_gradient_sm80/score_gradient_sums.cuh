@@ -3,9 +3,14 @@
 // gradient of sinks from L2 and delta. The order of additions is fixed.
 #pragma once
 
+#include "cuda/parts/dropout_source.cuh"  // where kDropout
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/arguments.cuh"
+#include "cuda/parts/none/dropout.cuh"  // unless kDropout
+#include "cuda/parts/none/sinks.cuh"    // unless kSinks
 #include "cuda/parts/score_functions.cuh"
+#include "cuda/parts/sinks.cuh"  // where kSinks
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 
@@ -22,9 +27,7 @@ __device__ __forceinline__ float block_sum(float* of_warps, float value) {
 // Returns the sum of -exp(sink - lse) * delta over a thread's rows of all batch entries.
 __device__ __forceinline__ float sum_of_sink(const ScoreArgs& scores, const AttentionArgs& args,
                                              int head) {
-  float sink = 0.f;
-  sink = load_capture<static_cast<CaptureType>(kSinksType)>(  // where kSinks
-      scores.captures[kSinks], scores.head0 + head);          // where kSinks
+  const float sink = sink_of(scores, head);
   float sum = 0.f;
   if (sink == -score_infinity()) return sum;
   for (int batch = 0; batch < args.batch; ++batch) {
@@ -89,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kSumThreads)
   if constexpr (kOneEach) {
     float sum = kScoreGradient == kOfSinks ? sum_of_sink(scores, args, head)
                                            : sum_of_slope(args, batch, heads);
-    if (kScoreGradient == kOfSinks) sum *= dropout.scale;  // where kDropout
+    if (kScoreGradient == kOfSinks) sum *= dropout_scale(dropout);
     extern __shared__ __align__(128) unsigned char shared_memory[];
     sum = block_sum(reinterpret_cast<float*>(shared_memory), sum);
     if (threadIdx.x == 0) line[head] = sum;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& end
 __device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
                                           ThreadRows at, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
-  if (tile.v_column > 0) return;  // where kVSlices
+  if (kVSlices > 1 && tile.v_column > 0) return;  // another tile stores it
   float* out = args.lse + tile.batch * args.lse_batch_stride + at.head * args.lse_head_stride;
   if (has_row(args, tile, at, 0)) out[at.row] = ends.lse[0];
   if (has_row(args, tile, at, 1))

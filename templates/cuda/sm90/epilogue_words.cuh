@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                          (place.row + kNextRow * half) * args.o.row_stride +
                          (place.head + kNextHead * half) * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
-    out += tile.v_column / 2;  // where kVSlices
+    if constexpr (kVSlices > 1) out += tile.v_column / 2;
     const bool inside = has_row(args, tile, place, half);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {

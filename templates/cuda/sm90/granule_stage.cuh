@@ -29,33 +29,53 @@ __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, i
   return bits;
 }
 
-// Hides scores of the warpgroup whose rows begin at `first_row`, for the keys from `first_key` on.
-// A thread has columns 2 q and 2 q + 1 of each 8.
-template <int kCount>
-__device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
-                                            int first_row, int first_key, float (&s)[kCount]) {
-  const ScoreArgs& scores = parts.scores;
-  const ScoreCapture& granules = scores.captures[kMapCapture];
-  const int thread = reread_thread_index() % kWarpgroupThreads;
-  const int batch = scores.batch0 + tile.batch;
-  const int head = scores.head0 + tile.head + thread_head(thread);
-  const int q_idx = scores.q_position0 + first_row + thread_row(thread);
-  const int kv_idx = scores.kv_position0 + first_key, first = kv_idx / kGranuleKeys;
-  const unsigned bits[2] = {
-      granule_bits(granules, batch, head, q_idx, first),
-      granule_bits(granules, batch, head + kNextHead, q_idx + kNextRow, first)};
+class GranuleStage {
+ public:
+  // The stage for a warpgroup whose rows begin at `first_row`, and for a block of keys that begins
+  // at `first_key`.
+  __device__ __forceinline__ GranuleStage(const KernelParts& parts, const PrefillTile& tile,
+                                          int first_row, int first_key) {
+    const ScoreArgs& scores = parts.scores;
+    const ScoreCapture& granules = scores.captures[kMapCapture];
+    thread_ = reread_thread_index() % kWarpgroupThreads;
+    kv_idx_ = scores.kv_position0 + first_key;
+    const int batch = scores.batch0 + tile.batch, first = kv_idx_ / kGranuleKeys;
+    const int head = scores.head0 + tile.head + thread_head(thread_);
+    const int q_idx = scores.q_position0 + first_row + thread_row(thread_);
+    bits_[0] = granule_bits(granules, batch, head, q_idx, first);
+    bits_[1] = granule_bits(granules, batch, head + kNextHead, q_idx + kNextRow, first);
+  }
+
+  // A thread has columns 2 q and 2 q + 1 of each 8.
+  template <int kCount>
+  __device__ __forceinline__ void hide(float (&s)[kCount]) const {
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int within = kv_idx % kGranuleKeys + thread % 4 * 2 + j;  // of the thread's first column
+    for (int j = 0; j < 2; ++j) {
+      const int within = kv_idx_ % kGranuleKeys + thread_ % 4 * 2 + j;  // of its first column
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const unsigned even = bits[row] >> within / kGranuleKeys;
-      const unsigned odd = bits[row] >> (within + 8) / kGranuleKeys;
+      for (int row = 0; row < 2; ++row) {
+        const unsigned even = bits_[row] >> within / kGranuleKeys;
+        const unsigned odd = bits_[row] >> (within + 8) / kGranuleKeys;
 #pragma unroll
-      for (int i = 0; i < kCount / 4; ++i)
-        if (((i % 2 == 0 ? even : odd) >> i / 2 & 1) == 0) s[4 * i + 2 * row + j] = hidden_score();
+        for (int i = 0; i < kCount / 4; ++i)
+          if (((i % 2 == 0 ? even : odd) >> i / 2 & 1) == 0)
+            s[4 * i + 2 * row + j] = hidden_score();
+      }
     }
   }
-}
 
+ private:
+  int thread_;
+  int kv_idx_;
+  unsigned bits_[2];  // of the thread's two rows
+};
+
+}  // namespace attune
+
+namespace none {
+using HidingStage = attune::GranuleStage;  // a kernel with a mask program has MaskStage instead
+}  // namespace none
+
+namespace attune {
+using namespace none;
 }  // namespace attune

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines hide_scores() of an sm_90 kernel: by a mask program, or by a block map as the only mask.
+// Hides scores of a block that the warpgroup's rows see partly: by a mask program, or by a block
+// map as the only mask.
 #pragma once
 
 #include "cuda/sm90/granule_stage.cuh"  // where kHidesByMap
 #include "cuda/sm90/mask_stage.cuh"     // unless kHidesByMap
+
+namespace attune {
+
+// The rows begin at `first_row`, the keys at `first_key`.
+template <int kCount>
+__device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
+                                            int first_row, int first_key, float (&s)[kCount]) {
+  HidingStage(parts, tile, first_row, first_key).hide(s);
+}
+
+}  // namespace attune

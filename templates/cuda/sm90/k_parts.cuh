@@ -12,6 +12,8 @@
 
 namespace attune {
 
+constexpr bool kWideHeads = true;
+
 // Computes S = Q K^T in kKParts groups. The first part has arrived. `empty` becomes the empty
 // barrier of the last part.
 template <int kCount, class Walk>

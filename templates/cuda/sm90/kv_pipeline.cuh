@@ -11,6 +11,8 @@
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/sm90/none/caches.cuh"     // unless kCacheArgs
+#include "cuda/sm90/none/diagonals.cuh"  // unless kDiagonalTerms
 #include "cuda/sm90/sm90_layout.cuh"
 
 namespace attune {
@@ -73,24 +75,18 @@ class SlotWalk {
   unsigned parity_ = 0;
 };
 
-constexpr int kConsumerWarps = 4 * kWarpgroups;    // unless kMla
-#ifdef ATTUNE_MLA                                  // where kMla
-constexpr int kConsumerWarps = 4 * kMlaConsumers;  // where kMla
-constexpr int kQueryWarps = 2;                     // of 72 KB  // where kMla
-#endif                                             // where kMla
-#ifndef ATTUNE_MLA                                 // where kCacheArgs
-constexpr int kQueryWarps = 1;                     // copy rows of Q  // where kCacheArgs
-#endif                                             // where kCacheArgs
+constexpr int kConsumerWarps = 4 * kConsumers;
+// Arrivals that complete a tile of Q: of TMA, or of the warps that copy rows of Q from a cache's
+// requests. With latent attention Q has 72 KB, which two warps copy.
+constexpr int kQueryWarps = kMla ? 2 : 1;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
-    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);            // unless kCacheArgs
-    mbarrier_init(shared + kLayout.q_full + 8 * i, kQueryWarps);  // where kCacheArgs
+    mbarrier_init(shared + kLayout.q_full + 8 * i, kQueryWarps);
     mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }
   for (int i = 0; i < kLayout.k_slots; ++i) {
-    mbarrier_init(shared + kLayout.k_full + 8 * i, 1);               // unless kDiagonalTerms
-    mbarrier_init(shared + kLayout.k_full + 8 * i, 1 + kIdleWarps);  // where kDiagonalTerms
+    mbarrier_init(shared + kLayout.k_full + 8 * i, kDiagonalTerms ? 1 + kIdleWarps : 1);
     mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kLayout.v_slots; ++i) {
@@ -99,9 +95,8 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   }
   for (int i = 0; i < kTileSlots; ++i) {
     mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
-    const int readers = kConsumerWarps + kIdleWarps;                     // where kCacheArgs
-    mbarrier_init(shared + kLayout.tile_empty + 8 * i, readers);         // where kCacheArgs
-    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);  // unless kCacheArgs
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i,
+                  kCacheArgs ? kConsumerWarps + kIdleWarps : kConsumerWarps);
   }
   if constexpr (kTransposeInside) {
     for (int i = 0; i < kLayout.v_slots; ++i) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/parts/block_list.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/tile_rows.cuh"
@@ -43,17 +44,33 @@ __device__ __forceinline__ const int* entry_address(unsigned low, unsigned high)
 // register.
 class BlockWalk {
  public:
-  BlockWalk() = default;
+  // Takes the tile's last entry.
   template <class PrefillTile>
-  __device__ __forceinline__ explicit BlockWalk(const PrefillTile& tile) : next_(tile.last_entry) {}
+  __device__ __forceinline__ void begin(const PrefillTile& tile) {
+    next_ = tile.last_entry;
+    here_ = block_of_entry(*next_--);
+  }
 
-  __device__ __forceinline__ int take() { return *next_--; }
+  // Takes the next entry and returns its block.
+  __device__ __forceinline__ int next() {
+    before_ = here_;
+    here_ = block_of_entry(*next_--);
+    return here_;
+  }
+  // Returns the block before the one that was taken last.
+  __device__ __forceinline__ int before() const { return before_; }
+
   // Return the entry that was taken last, and the entry taken before it.
   __device__ __forceinline__ int taken() const { return reread(next_)[1]; }
   __device__ __forceinline__ int taken_before() const { return reread(next_)[2]; }
 
  private:
   const int* next_;
+  int here_;
+  int before_;
 };
+
+// The map is made by the kernel before this one. All roles read it.
+__device__ __forceinline__ void await_block_map() { wait_for_prior_grid(); }
 
 }  // namespace attune

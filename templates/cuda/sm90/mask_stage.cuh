@@ -139,10 +139,6 @@ class MaskStage {
   int q_idx_[2];
 };
 
-template <int kCount>
-__device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
-                                            int first_row, int first_key, float (&s)[kCount]) {
-  MaskStage(parts, tile, first_row, first_key).hide(s);
-}
+using HidingStage = MaskStage;
 
 }  // namespace attune

@@ -6,6 +6,7 @@
 
 #include "cuda/parts/dropout_squares.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/tile_rows.cuh"
@@ -45,6 +46,12 @@ class PrefillDropout {
   unsigned own_ = 0;
   Squares squares_;
 };
+
+// Called by each thread of the kernel before anything else. The prior grid may make the seed.
+__device__ __forceinline__ void begin_dropout(const DropoutArgs& args) {
+  wait_for_prior_grid();
+  leave_dropout_state(args);
+}
 
 __device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {
   for (float& inverse : ends->inverse) inverse *= parts.dropout.scale;

@@ -61,8 +61,8 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {  // 8 keys
       k = reread(k);
-      const int key = block * kBlockN + 2 * i + quad_row;  // where kCacheArgs
-      k = cached_key(args, tile, key) + word + 8 * step;   // where kCacheArgs
+      if constexpr (kCacheArgs)
+        k = cached_key(args, tile, block * kBlockN + 2 * i + quad_row) + word + 8 * step;
       float d[4] = {s[i], s[i + 1], s[i + 2], s[i + 3]};
       mma<kDtypeKv>(d, a, lower ? k[0] : 0u, upper ? k[4] : 0u);
 #pragma unroll

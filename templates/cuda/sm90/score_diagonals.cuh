@@ -103,7 +103,7 @@ __device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigne
 
 // Returns the base of a consumer thread's first pair: the pair's address in a slot is this base +
 // k_full * kDiagonalBytes / 8.
-__device__ __forceinline__ unsigned first_diagonal(unsigned shared, int warpgroup) {
+__device__ __forceinline__ unsigned diagonal_base(unsigned shared, int warpgroup) {
   const int thread = threadIdx.x % kWarpgroupThreads;
   const int row = warpgroup * kWarpgroupRows + accumulator_row(thread);
   const int entry = thread % 4 * 2 + kBlockM - 1 - row;

@@ -53,7 +53,8 @@ class ScoreStage {
     scores_ = &parts.scores;
     scale_log2_ = parts.base.softmax_scale_log2;
     const ScoreArgs& scores = parts.scores;
-    first_row += parts.base.seqlen_kv - parts.base.seqlen_q;  // its position  // where kCacheArgs
+    if constexpr (kCacheArgs)  // the position of the row
+      first_row += parts.base.seqlen_kv - parts.base.seqlen_q;
     const int thread = reread_thread_index() % kWarpgroupThreads;
     batch_ = scores.batch0 + tile.batch;
     kv_head_ = scores.kv_head0 + tile.head / kGqaRatio;
@@ -111,7 +112,8 @@ class ScoreStage {
   // no key of the step is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
-                                               bool whole) {
+                                               bool masked, bool partial) {
+    const bool whole = !masked && !partial;
     is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, limits_, s, scale_log2_);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;
@@ -124,33 +126,31 @@ class ScoreStage {
   }
 
   // The softmax calls these functions instead of its own (lazy_softmax.cuh).
-  __device__ __forceinline__ auto row_max_grew() const {
-    return [this](const auto& s, const RowStats& rows, float scale_log2) {
-      if (kScoreIsTanh && is_raw_) return false;
-      return attune::row_max_grew(s, {{below(0, rows.max), below(1, rows.max)}, {}}, scale_log2);
-    };
+  template <int kCount>
+  __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
+                                               float scale_log2) const {
+    if (kScoreIsTanh && is_raw_) return false;
+    return attune::row_max_grew(s, {{below(0, rows.max), below(1, rows.max)}, {}}, scale_log2);
   }
-  __device__ __forceinline__ auto raise_row_max() const {
-    return [this](const auto& s, RowStats* rows, float scale_log2, float(&factor)[2]) {
-      float max[2];
-      largest_scores(s, max);
+  template <int kCount>
+  __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats* rows,
+                                                float scale_log2, float (&factor)[2]) const {
+    float max[2];
+    largest_scores(s, max);
 #pragma unroll
-      for (int half = 0; half < 2; ++half)  // shifts differ between the lanes of a quad
-        max[half] = quad_max(fmaf(max[half], scale_log2, shift_[half]));
-      raise_to(max, rows, factor);
-    };
+    for (int half = 0; half < 2; ++half)  // shifts differ between the lanes of a quad
+      max[half] = quad_max(fmaf(max[half], scale_log2, shift_[half]));
+    raise_to(max, rows, factor);
   }
-  __device__ __forceinline__ auto exponentiate() const {
-    return [this](auto& s, const float(&max)[2], float scale_log2, float(&sum)[2]) {
-      if (kScoreIsTanh && is_raw_) return exponentiate_tanh(on_head_, s, max, scale_log2, sum);
-      const float lowered[2] = {below(0, max), below(1, max)};
-      attune::exponentiate(s, lowered, scale_log2, sum);
-    };
+  template <int kCount>
+  __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2],
+                                               float scale_log2, float (&sum)[2]) const {
+    if (kScoreIsTanh && is_raw_) return exponentiate_tanh(on_head_, s, max, scale_log2, sum);
+    const float lowered[2] = {below(0, max), below(1, max)};
+    attune::exponentiate(s, lowered, scale_log2, sum);
   }
-  __device__ __forceinline__ auto sums_overflow() const {
-    return [this](const float(&sum)[2]) {
-      return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : attune::sums_overflow(sum);
-    };
+  __device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) const {
+    return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : attune::sums_overflow(sum);
   }
 
   // Applies the program to a step that is computed again, which is rare.
@@ -311,12 +311,17 @@ class ScoreStage {
         if (half == 1 && kNextHead > 0)
           column = score_near_column(*scores_, on_head_[1], steps_[1], loaded[1][j], batch_,
                                      head_[1], kv_head_, key, offset + j);
-        const auto& element = kLinear ? score_linear_element : score_near_element;
         float& score = s[i + j + 2 * half];
-        score =
-            element(*scores_, on_head_[half], on_row_[half], column, steps_[half], loaded[half][j],
-                    score, batch_, head_[half], kv_head_, q_idx_[half], key, offset + j);
-        if constexpr (kLinear) score = fmaf(slopes[half], static_cast<float>(offset + j), score);
+        if constexpr (kLinear) {
+          score = score_linear_element(*scores_, on_head_[half], on_row_[half], column,
+                                       steps_[half], loaded[half][j], score, batch_, head_[half],
+                                       kv_head_, q_idx_[half], key, offset + j);
+          score = fmaf(slopes[half], static_cast<float>(offset + j), score);
+        } else {
+          score = score_near_element(*scores_, on_head_[half], on_row_[half], column, steps_[half],
+                                     loaded[half][j], score, batch_, head_[half], kv_head_,
+                                     q_idx_[half], key, offset + j);
+        }
       }
     }
   }

@@ -4,15 +4,16 @@
 
 #include "cuda/parts/block_map.cuh"      // unless kGranules
 #include "cuda/parts/granule_lists.cuh"  // where kGranules
+#include "cuda/parts/none/features.cuh"
 #include "cuda/sm90/tile_stream.cuh"
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kListThreads, 1)
+extern "C" __global__ void __launch_bounds__(BlockLister<kGranules>::kThreads, 1)
     attune_map_blocks(const __grid_constant__ BlockMapArgs map,
                       const __grid_constant__ ScoreArgs scores,
                       const __grid_constant__ AttentionArgs args) {
-  list_blocks<MapTiles<kHeadRows, kWarpgroups, kTileHeads>>(
+  BlockLister<kGranules>::write<MapTiles<kHeadRows, kWarpgroups, kTileHeads>>(
       scores, args, map, [&](int first_row) { return first_key(args, first_row); });
 }
 

@@ -3,6 +3,8 @@
 // layout, registers.
 #pragma once
 
+#include "cuda/sm90/none/mla.cuh"         // unless kMla
+#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
 #include "shared/attention_enums.h"
 #include "shared/layouts/mla_sm90_layout.h"  // where kMla
 #include "shared/layouts/prefill_sm90_layout.h"
@@ -12,33 +14,23 @@ namespace attune {
 constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
 constexpr PrefillSm90Config kSm90Config = {
-    kBlockM,   kBlockN,    kCtasPerSm, kStages,       kKvRing,
-    kKParts,  // where kKParts
-    kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
-constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);  // unless kMla
+    kBlockM,   kBlockN,       kCtasPerSm,          kStages, kKvRing, kKParts, kOStaging, kHeadDimQk,
+    kHeadDimV, kOperandBytes, kTransposeInside > 0};
+constexpr PrefillSm90Layout kLayout =
+    kMla ? mla_sm90_layout(kHeadDimQk, kRows).parts : prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
-constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;               // in the producing warpgroup
-constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;      // unless kMla
-constexpr PrefillSm90Registers kRegisters =                          // unless kMla
-    prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);  // unless kMla
-#ifdef ATTUNE_MLA                                                    // where kMla
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows);               // where kMla
-constexpr PrefillSm90Layout kLayout = kMlaLayout.parts;                                // where kMla
-constexpr int kMlaConsumers = mla_consumers(kRows);                                    // where kMla
-constexpr int kThreads = (kMlaConsumers + 1) * kWarpgroupThreads;                      // where kMla
-constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaConsumers, 1);  // where kMla
-#endif                                                                                 // where kMla
+constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
+constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
+constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;
+constexpr PrefillSm90Registers kRegisters =
+    prefill_sm90_registers(kConsumers, kCtasPerSm, kOperandBytes);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");
 static_assert(kBlockN % (32 / kOperandBytes) == 0 && kBlockN >= 16 && kBlockN <= 256,
               "block_n is a multiple of 16, with 8-bit operands of 32, up to 256");
-// clang-format off
-static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "multiple of 8"); // where kHeadDimQk < 257
-static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 576, "multiple of 8"); // where kHeadDimQk > 256
-static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "multiple of 8"); // where kHeadDimV < 257
-static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 512, "multiple of 8"); // where kHeadDimV > 256
-// clang-format on
+static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 576, "head_dim_qk is a multiple of 8");
+static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 512, "head_dim_v is a multiple of 8");
 static_assert(kLayout.bytes <= 232448, "shared memory of one block exceeds 227 KB");
 static_assert(kKvRing == 0 || kKvRing >= 3, "one ring for K and V needs 3 slots");
 static_assert(!kTransposeInside || (kKvRing == 0 && kHeadDimV % 32 == 0),

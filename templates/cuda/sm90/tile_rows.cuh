@@ -21,13 +21,9 @@ static_assert(
     "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
 // Rows of each head in a warpgroup, rows of each head in a tile, rows of all heads in a warpgroup.
-constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // unless kMla
-constexpr int kTileRows = kBlockM / kPackHeads;         // unless kMla
-#ifdef ATTUNE_MLA                                       // where kMla
-constexpr int kHeadRows = kRows / kPackHeads;           // where kMla
-constexpr int kTileRows = kHeadRows;                    // where kMla
-#endif                                                  // where kMla
-constexpr int kQueryRows = kHeadRows * kPackHeads;      // where kCacheArgs
+constexpr int kHeadRows = (kMla ? kRows : kWarpgroupRows) / kPackHeads;
+constexpr int kTileRows = kMla ? kHeadRows : kBlockM / kPackHeads;
+constexpr int kQueryRows = kHeadRows * kPackHeads;
 constexpr bool kHasIdleRows = kPackHeads > kGqaRatio;
 constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // heads per tile
 constexpr int kHeldRows = kHeadRows * kTileHeads;  // rows of a warpgroup that are not idle

@@ -13,15 +13,19 @@
 // first launch.
 #pragma once
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/mask.cuh"
+#include "cuda/parts/none/features.cuh"
+#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
-#include "cuda/sm90/listed_tile.cuh"  // where kMaskProgram
+#include "cuda/sm90/listed_tile.cuh"      // where kMaskProgram
+#include "cuda/sm90/none/block_walk.cuh"  // unless kMaskProgram
+#include "cuda/sm90/none/dropout.cuh"     // unless kDropout
 #include "cuda/sm90/tile_rows.cuh"
-#include "shared/cache_args.h"  // where kCacheArgs
 
 namespace attune {
 
@@ -38,10 +42,10 @@ struct PrefillTile {
   int last_block;
   int number;  // tile number without the split
   int split;
-  int v_column;  // where kVSlices
+  int v_column;  // of the first column of V and O
   bool no_keys;  // the tile has no keys: one block is visited, but its result does not count
-  const int* last_entry;   // of the blocks, in the tile's list  // where kMaskProgram
-  const CacheArgs* cache;  // where kCacheArgs
+  const int* last_entry;  // of the blocks, in the tile's list if it has one
+  const CacheArgs* cache;
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
@@ -51,8 +55,8 @@ using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRati
 // sees, so that the window's position costs no extra block.
 __device__ __forceinline__ int first_key(const AttentionArgs& args, int first_row) {
   if constexpr (!kBlocksFollowWindow || !kHasLeftLimit) return 0;
-  return visible_keys(args, first_row).first / 16 * 16;  // whole cells  // where kDropout
-  return visible_keys(args, first_row).first;
+  const int first = visible_keys(args, first_row).first;
+  return kDropout ? first / 16 * 16 : first;  // dropout draws whole cells of 16 keys
 }
 
 // Returns the tile of number `tile`. A tile without keys also gets one block, all of which is
@@ -66,7 +70,7 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
   PrefillTile work;
   work.number = tile / kKvSplits;
   work.split = tile % kKvSplits;
-  work.v_column = first_v_column(work.number);  // where kVSlices
+  work.v_column = first_v_column(work.number);
   const Tile place = order(work.number);
   work.first_row = place.row_block * kTileRows;
   work.head = place.head * kTileHeads;
@@ -84,20 +88,19 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
 
 class TileStream {
  public:
-  __device__ __forceinline__ TileStream(const AttentionArgs& args, unsigned shared)
-      : args_(args), shared_(shared) {}
+  __device__ __forceinline__ TileStream(const KernelParts& parts, unsigned shared)
+      : args_(parts.base), map_(parts.map), shared_(shared) {}
 
   __device__ __forceinline__ bool done() const { return number_ >= args_.num_tiles; }
   // Returns the parity of the tile's phase on barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return count_ & 1; }
 
   // Returns the first tile of this block.
-  __device__ __forceinline__ PrefillTile first() const { return prefill_tile(args_, number_); }
-
-  // Tiles work through their lists in this map.
-  __device__ __forceinline__ void follow(const BlockMapArgs& map) {  // where kMaskProgram
-    map_ = &map;                                                     // where kMaskProgram
-  }                                                                  // where kMaskProgram
+  __device__ __forceinline__ PrefillTile first() const {
+    PrefillTile tile = prefill_tile(args_, number_);
+    if (!done()) take_from_list(map_, &tile);
+    return tile;
+  }
 
   // Called by the producer: returns the number of the tile after this one.
   __device__ __forceinline__ int draw() const {
@@ -118,14 +121,14 @@ class TileStream {
     PrefillTile tile{};
     if constexpr (kScheduler == kOneTile) return tile;
     if (!done()) tile = prefill_tile(args_, number);
-    if (!done()) take_from_list(*map_, &tile);  // where kMaskProgram
+    if (!done()) take_from_list(map_, &tile);
     mbarrier_wait(shared_ + kLayout.tile_empty + 8 * slot, parity ^ 1, "tile_empty");
     const unsigned words = shared_ + kLayout.tiles + kTileSlotBytes * slot;
     store_shared_16(words, {{static_cast<unsigned>(number), static_cast<unsigned>(tile.first_row),
                              static_cast<unsigned>(tile.head), static_cast<unsigned>(tile.batch)}});
     store_shared_16(words + 16, {{static_cast<unsigned>(tile.first_block),
                                   static_cast<unsigned>(tile.last_block), 0u, 0u}});
-    store_entries(words, tile);  // where kMaskProgram
+    store_entries(words, tile);
     mbarrier_arrive(shared_ + kLayout.tile_full + 8 * slot);
     return tile;
   }
@@ -146,13 +149,13 @@ class TileStream {
     const Vector16 low = load_shared_16(words);
     const Vector16 high = load_shared_16(words + 16);
     number_ = uniform(low.word[0]);
-    tile.v_column = first_v_column(number_ / kKvSplits);  // where kVSlices
+    tile.v_column = first_v_column(number_ / kKvSplits);
     tile.first_row = uniform(low.word[1]);
     tile.head = uniform(low.word[2]);
     tile.batch = uniform(low.word[3]);
     tile.first_block = uniform(high.word[0]);
     tile.last_block = uniform(high.word[1]);
-    tile.last_entry = entry_address(high.word[2], high.word[3]);  // where kMaskProgram
+    tile.last_entry = entry_address(high.word[2], high.word[3]);
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty + 8 * slot);
     return tile;
@@ -166,8 +169,8 @@ class TileStream {
   }
 
   const AttentionArgs& args_;
+  Reference<BlockMapArgs> map_;
   unsigned shared_;
-  const BlockMapArgs* map_;  // where kMaskProgram
   int number_ = blockIdx.x;
   int count_ = 0;
 };

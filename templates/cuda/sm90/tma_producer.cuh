@@ -7,6 +7,8 @@
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
+#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
+#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
 #include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/sm90/tile_stream.cuh"
 
@@ -37,25 +39,17 @@ class TmaProducer {
                                          const TensorMap& v)
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
-  // Tiles work through their lists in this map.  // where kMaskProgram
-  __device__ __forceinline__ TmaProducer& follow(const BlockMapArgs& map) {  // where kMaskProgram
-    map_ = &map;                                                             // where kMaskProgram
-    return *this;                                                            // where kMaskProgram
-  }                                                                          // where kMaskProgram
-
-  __device__ __forceinline__ void run(const AttentionArgs& args) {
+  __device__ __forceinline__ void run(const KernelParts& args) {
     bool first = true;
     if constexpr (kWaitsForPriorGrid) wait_for_prior_grid();
     TileStream tiles(args, shared_);
-    tiles.follow(*map_);  // where kMaskProgram
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
-      if (first) take_from_list(*map_, &tile);     // where kMaskProgram
-      BlockWalk blocks(tile);                      // where kMaskProgram
-      int behind = block_of_entry(blocks.take());  // whose V comes next  // where kMaskProgram
+      BlockWalk blocks;
+      blocks.begin(tile);
       const int kv_head = tile.head / kGqaRatio;
-      v_column_ = tile.v_column;  // where kVSlices
-      row_ = tile.first_row;      // where kDiagonalTerms
-      head_ = tile.head;          // where kDiagonalTerms
+      v_column_ = tile.v_column;
+      row_ = tile.first_row;
+      head_ = tile.head;
       const int origin = first_key(args, tile.first_row);
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
@@ -64,11 +58,9 @@ class TmaProducer {
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-        block = block_of_entry(blocks.take());  // where kMaskProgram
+        if constexpr (kMaskProgram) block = blocks.next();
         if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
-        load_v(key(block + 1), kv_head, tile.batch);  // unless kMaskProgram
-        load_v(key(behind), kv_head, tile.batch);     // where kMaskProgram
-        behind = block;                               // where kMaskProgram
+        load_v(key(kMaskProgram ? blocks.before() : block + 1), kv_head, tile.batch);
         if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
       }
       // Draws late, so that the block that is done first takes the next tile. The load of V hides
@@ -79,7 +71,7 @@ class TmaProducer {
     }
     if constexpr (kTransposeInside) stop_transposing();
     if constexpr (kWaitsForPriorGrid) let_next_grid_start();
-    stop_diagonals();  // where kDiagonalTerms
+    if constexpr (kDiagonalTerms) stop_diagonals();
   }
 
  private:
@@ -94,10 +86,10 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
-    return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
+    if constexpr (kWideHeads) return load_parts(shared_, k_, cursors_.k, key, head, batch);
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
-    tell_diagonals(shared_, slot, key, row_, head_, batch);  // where kDiagonalTerms
+    tell_diagonals(shared_, slot, key, row_, head_, batch);
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
         shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
         0, key, head, batch);
@@ -106,8 +98,8 @@ class TmaProducer {
 
   __device__ __forceinline__ void load_v(int key, int head, int batch) {
     if constexpr (kTransposeInside) return load_given_v(key, head, batch);
-    const int column = v_column_;                                            // where kVSlices
-    return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
+    if constexpr (kVSlices > 1)
+      return load_slice(shared_, v_, cursors_.v(), v_column_, key, head, batch);
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
@@ -138,22 +130,21 @@ class TmaProducer {
     mbarrier_arrive(shared_ + kLayout.given_full + 8 * slot);
   }
 
-  __device__ __forceinline__ void stop_diagonals() {              // where kDiagonalTerms
-    const int slot = cursors_.k.slot();                           // where kDiagonalTerms
-    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot;  // where kDiagonalTerms
-    mbarrier_wait(empty, cursors_.k.parity() ^ 1, "k_empty");     // where kDiagonalTerms
-    tell_diagonals(shared_, slot, 0, 0, kNoHead, 0);              // where kDiagonalTerms
-  }                                                               // where kDiagonalTerms
+  __device__ __forceinline__ void stop_diagonals() {
+    const int slot = cursors_.k.slot();
+    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot;
+    mbarrier_wait(empty, cursors_.k.parity() ^ 1, "k_empty");
+    tell_diagonals(shared_, slot, 0, 0, kNoHead, 0);
+  }
 
   unsigned shared_;
   const TensorMap& q_;
   const TensorMap& k_;
   const TensorMap& v_;
-  const BlockMapArgs* map_ = nullptr;  // where kMaskProgram
   KvCursors cursors_;
-  int v_column_ = 0;  // where kVSlices
-  int row_ = 0;       // of the tile  // where kDiagonalTerms
-  int head_ = 0;      // where kDiagonalTerms
+  int v_column_ = 0;  // of the tile, as row_ and head_
+  int row_ = 0;
+  int head_ = 0;
 };
 
 }  // namespace attune

@@ -10,6 +10,10 @@
 #include "cuda/sm90/epilogue_tma.cuh"     // where kOStaging == 1
 #include "cuda/sm90/epilogue_words.cuh"   // where kOStaging == 0
 #include "cuda/sm90/kv_split.cuh"         // where kKvSplits > 1
+#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
+#include "cuda/sm90/none/dropout.cuh"     // unless kDropout
+#include "cuda/sm90/none/kv_split.cuh"    // where kKvSplits == 1
+#include "cuda/sm90/none/row_sinks.cuh"   // unless kSinks
 #include "cuda/sm90/prefill_dropout.cuh"  // where kDropout
 #include "cuda/sm90/row_sinks.cuh"        // where kSinks
 #include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
@@ -19,14 +23,12 @@
 namespace attune {
 
 template <class Consumer>
-__device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared,
-                                        const BlockMapArgs& map,  // where kMaskProgram
+__device__ __forceinline__ void produce(const KernelParts& args, unsigned shared,
                                         const TensorMap& q, const TensorMap& k,
                                         const TensorMap& v) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   if (threadIdx.x == 0) {
-    TmaProducer(shared, q, k, v).run(args);              // unless kMaskProgram
-    TmaProducer(shared, q, k, v).follow(map).run(args);  // where kMaskProgram
+    TmaProducer(shared, q, k, v).run(args);
   } else if (kTransposeInside && threadIdx.x >= 32) {
     Consumer::prepare_values(shared);
   }
@@ -51,9 +53,7 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   Consumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
-  tiles.follow(args.map);  // where kMaskProgram
   PrefillTile tile = tiles.first();
-  if (!tiles.done()) take_from_list(args.map, &tile);  // where kMaskProgram
   while (!tiles.done()) {
     Output o;
     RowStats rows;
@@ -65,18 +65,18 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     RowEnds ends = consumer.ends(rows);
-    scale_kept(args, &ends);                // where kDropout
-    join_sinks(args.scores, place, &ends);  // where kSinks
+    scale_kept(args, &ends);
+    join_sinks(args.scores, place, &ends);
     const PrefillTile next = tiles.advance();
     if constexpr (kKvSplits == 1) store_lse(args, tile, place, ends);
     if constexpr (kOStaging) await_staging(warpgroup, thread);
     consumer.finish(o);
     bool whole = true;
     if constexpr (kKvSplits > 1) {
-      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);  // where kKvSplits > 1
+      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
       ends = consumer.ends(rows);
-      scale_kept(args, &ends);                // where kDropout
-      join_sinks(args.scores, place, &ends);  // where kSinks
+      scale_kept(args, &ends);
+      join_sinks(args.scores, place, &ends);
       if (whole) store_lse(args, tile, place, ends);
     }
     if (whole) write_tile(args, map_o, shared, warpgroup, tile, place, o, ends);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     init_barriers(shared);
-    init_diagonal_barriers(shared);  // where kDiagonalTerms
+    init_diagonal_barriers(shared);
     prefetch_tensor_map(map_q);
     prefetch_tensor_map(map_k);
     prefetch_tensor_map(map_v);
@@ -117,9 +117,8 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0) {
-    produce<Consumer>(args, shared, map_q, map_k, map_v);            // unless kMaskProgram
-    produce<Consumer>(args, shared, args.map, map_q, map_k, map_v);  // where kMaskProgram
-    if (threadIdx.x >= 32) make_diagonals(args, shared);             // where kDiagonalTerms
+    produce<Consumer>(args, shared, map_q, map_k, map_v);
+    if (threadIdx.x >= 32) make_diagonals(args, shared);
   } else {
     consume<Consumer>(args, shared, warpgroup - 1, map_o);
   }

@@ -10,6 +10,10 @@
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/sm90/lazy_softmax.cuh"
+#include "cuda/sm90/none/block_walk.cuh"   // unless kMaskProgram
+#include "cuda/sm90/none/diagonals.cuh"    // unless kDiagonalTerms
+#include "cuda/sm90/none/dropout.cuh"      // unless kDropout
+#include "cuda/sm90/none/score_stage.cuh"  // unless kScored
 #include "cuda/sm90/prefill_dropout.cuh"   // where kDropout
 #include "cuda/sm90/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/sm90/score_stage.cuh"       // where kScored
@@ -49,41 +53,33 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
-    stage_.begin(parts_, tile, first_row);  // where kScored
+    stage_.begin(parts_, tile, first_row);
     products_.skip_hidden_steps(tile.last_block - own.last);
-    blocks_ = BlockWalk(tile);  // where kMaskProgram
-    blocks_.take();             // own.last  // where kMaskProgram
+    blocks_.begin(tile);
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());          // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
+      if constexpr (kMaskProgram) block = blocks_.next();
+      stage_.prepare(origin + block * kBlockN, rows);
       products_.multiply_next(block == own.first, s, p, o);
-      const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
-      bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
-      whole = whole && !partial;                                     // where kScoredMask
-      stage_.apply_lazily(s, *rows, whole);                          // where kScored
-      const auto row_max_grew = stage_.row_max_grew();               // where kScored
-      const auto raise_row_max = stage_.raise_row_max();             // where kScored
-      const auto exponentiate = stage_.exponentiate();               // where kScored
-      const auto sums_overflow = stage_.sums_overflow();             // where kScored
-      const int first = origin + block * kBlockN;                    // where kMaskProgram
-      if (partial) hide_scores(parts_, tile, first_row, first, s);   // where kMaskProgram
+      const bool partial = is_partial(blocks_.taken(), warpgroup_);  // for the mask program
       const bool masked = kMasksInside && range.needs_mask(block);
+      stage_.apply_lazily(s, *rows, masked, partial);
+      if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
-      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
-      grew = grew || (kRowMax == 1 && partial);  // where kMaskProgram
-      if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
-      dropout_.make(origin + block * kBlockN);  // where kDropout
-      exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
+      bool grew = kRowMax == 1 ? masked : stage_.row_max_grew(s, *rows, args_.softmax_scale_log2);
+      if constexpr (kMaskProgram) grew = grew || (kRowMax == 1 && partial);
+      if (grew) stage_.raise_row_max(s, rows, args_.softmax_scale_log2, factor);
+      dropout_.make(origin + block * kBlockN);
+      stage_.exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
-      round_probabilities(s, p);
+      round_and_drop(s, p);
       if constexpr (kRowMax == 1) {
         // Masked steps evaluate this too, so that the additions stay among the exponentials.
-        const bool overflow = sums_overflow(sum);
+        const bool overflow = stage_.sums_overflow(sum);
         if (overflow && !masked) {
           redo_step(tile, first_row, block, s, p, rows, sum, factor);
           grew = true;
@@ -103,30 +99,32 @@ class WgmmaConsumer {
   __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
-  // Rounds and drops P.  // where kDropout
-  __device__ __forceinline__ void round_probabilities(const Scores& s,     // where kDropout
-                                                      Probabilities& p) {  // where kDropout
-    attune::round_probabilities(s, p);                                     // where kDropout
-    dropout_.keep(p);                                                      // where kDropout
-  }                                                                        // where kDropout
+  // Returns the first key of a block. Computed again where it is needed, to save registers.
+  __device__ __forceinline__ int key_of(const PrefillTile& tile, int block) const {
+    return first_key(args_, tile.first_row) + block * kBlockN;
+  }
+
+  __device__ __forceinline__ void round_and_drop(const Scores& s, Probabilities& p) {
+    round_probabilities(s, p);
+    dropout_.keep(p);
+  }
 
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    dropout_.begin(parts_, tile, first_row);  // where kDropout
+    dropout_.begin(parts_, tile, first_row);
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    products_.expect_values(args_.seqlen_kv - own.last * kBlockN);            // where kCacheArgs
-    stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored
-    stage_.apply(args_.softmax_scale_log2, s);                                // where kScored
-    const int first = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kMaskProgram
-    const bool partial = is_partial(blocks_.taken(), warpgroup_);             // where kMaskProgram
-    if (partial) hide_scores(parts_, tile, first_row, first, s);              // where kMaskProgram
+    if constexpr (kCacheArgs) products_.expect_values(args_.seqlen_kv - own.last * kBlockN);
+    stage_.prepare(key_of(tile, own.last));
+    stage_.apply(args_.softmax_scale_log2, s);
+    const bool partial = is_partial(blocks_.taken(), warpgroup_);
+    if (partial) hide_scores(parts_, tile, first_row, key_of(tile, own.last), s);
     if (range.needs_mask(own.last))
-      mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
-    dropout_.make(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kDropout
+      mask_scores(args_, s, first_row, own.last, range, key_of(tile, 0));
+    dropout_.make(key_of(tile, own.last));
     softmax_first(s, rows, args_.softmax_scale_log2);
-    round_probabilities(s, p);
+    round_and_drop(s, p);
     products_.await_operands(own.last != own.first);
   }
 
@@ -137,25 +135,23 @@ class WgmmaConsumer {
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
     // A partly visible step has already used the true maximum.
-    if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
+    if (is_partial(blocks_.taken(), warpgroup_)) return;
     recompute_scores(args_, tile, first_row, block, s);
-    const int key = first_key(args_, tile.first_row) + block * kBlockN;    // where kScored
-    stage_.apply_again(args_.softmax_scale_log2, key, s);                  // where kScored
-    const int first = first_key(args_, tile.first_row) + block * kBlockN;  // where kDiagonalTerms
-    add_diagonals(parts_, tile.batch, tile.head, first_row, first, s);     // where kDiagonalTerms
+    stage_.apply_again(args_.softmax_scale_log2, key_of(tile, block), s);
+    add_diagonals(parts_, tile.batch, tile.head, first_row, key_of(tile, block), s);
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);
-    round_probabilities(s, p);
+    round_and_drop(s, p);
   }
 
   const KernelParts& parts_;
   const AttentionArgs& args_;
   int warpgroup_;
   WgmmaProducts products_;
-  ScoreStage stage_;        // where kScored
-  PrefillDropout dropout_;  // where kDropout
-  BlockWalk blocks_;        // where kMaskProgram
+  ScoreStage stage_;
+  PrefillDropout dropout_;
+  BlockWalk blocks_;
 };
 
 }  // namespace attune

@@ -30,12 +30,16 @@
 #pragma once
 
 #include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
-#include "cuda/ptx/tma.cuh"  // where kCacheArgs
+#include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_fence.cuh"
 #include "cuda/sm90/k_parts.cuh"  // where kKParts
 #include "cuda/sm90/kv_pipeline.cuh"
 #include "cuda/sm90/lazy_softmax.cuh"
+#include "cuda/sm90/none/caches.cuh"      // unless kCacheArgs
+#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
+#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
 #include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/sm90/tile_stream.cuh"
 #include "generated/wgmma.cuh"
@@ -62,8 +66,7 @@ struct OwnSteps {
 };
 
 __device__ __forceinline__ OwnSteps own_steps(const PrefillTile& tile, const BlockRange& range) {
-  return {tile.first_block, tile.last_block};  // as they are listed  // where kMaskProgram
-  if constexpr (!kSkipsSteps) return {tile.first_block, tile.last_block};
+  if constexpr (kMaskProgram || !kSkipsSteps) return {tile.first_block, tile.last_block};
   const int last = max(tile.first_block, min(tile.last_block, range.end - 1));
   return {max(tile.first_block, min(last, range.begin)), last};
 }
@@ -119,7 +122,7 @@ class WgmmaProducts {
         q_(wgmma_descriptor_low(shared + kLayout.q + warpgroup * kLayout.q_bytes, 0)),
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, 0)),
         own_v_(shared + kLayout.v_full, wgmma_descriptor_low(shared + kLayout.v, kPanelOfV)),
-        diagonals_(first_diagonal(shared, warpgroup)),  // where kDiagonalTerms
+        diagonals_(diagonal_base(shared, warpgroup)),
         lane_(threadIdx.x % 32) {
     if constexpr (kPingPong) {
       if (warpgroup == 0)
@@ -133,9 +136,9 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void multiply_first(bool last_step, Scores& s) {
     await_k();
-    load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
+    load_diagonals(diagonals_, k_.full(), s);
     issue_qk(s);
-    release_k_parts<0>(k_empty_, lane_);  // where kKParts
+    release_k_parts<0>(k_empty_, lane_);
     wgmma_wait<0>();
     wgmma_pin(s);
     release_k(last_step);
@@ -189,8 +192,7 @@ class WgmmaProducts {
   // for V instead.
   __device__ __forceinline__ void await_operands(bool more) {
     if (more) await_k();
-    if constexpr (kKParts > 0) return;  // where kKParts
-    if constexpr (kKvRing == 0) await_v();
+    if constexpr (kKvRing == 0 && !kWideHeads) await_v();
   }
 
   // Multiplies Q K^T of the next step and P V of this one; without kOverlap, P V comes first.
@@ -201,16 +203,16 @@ class WgmmaProducts {
       wait_pv(o);
       if constexpr (kKvRing > 0) await_k();  // K comes after V in the ring: not waited for yet
     }
-    load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
+    load_diagonals(diagonals_, k_.full(), s);
     wait_turn();
     issue_qk(s);
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      release_k_parts<1>(k_empty_, lane_);  // where kKParts
+      release_k_parts<1>(k_empty_, lane_);
       wgmma_wait<1>();
     } else {
-      release_k_parts<0>(k_empty_, lane_);  // where kKParts
+      release_k_parts<0>(k_empty_, lane_);
       wgmma_wait<0>();
     }
     wgmma_pin(s);
@@ -219,8 +221,8 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void overwrite_output() { adds_ = 0; }
 
-  // Sets the number of keys of the next P V, the first of a tile.             // where kCacheArgs
-  __device__ __forceinline__ void expect_values(int keys) { values_ = keys; }  // where kCacheArgs
+  // Sets the number of keys of the next P V, the first of a tile. Only over caches.
+  __device__ __forceinline__ void expect_values(int keys) { values_ = keys; }
 
   __device__ __forceinline__ void wait_pv(Output& o) {
     wgmma_wait<0>();
@@ -235,7 +237,7 @@ class WgmmaProducts {
   static constexpr unsigned kVInRing = kKvRing > 0 ? kPanelOfV / 16 << 16 : 0;
 
   __device__ __forceinline__ void issue_qk(Scores& s) {
-    if constexpr (kKParts > 1) return issue_qk_parts(s, q_, k_, &k_empty_);  // where kKParts
+    if constexpr (kKParts > 1) return issue_qk_parts(s, q_, k_, &k_empty_);
     wgmma_fence();
     wgmma_qk(s, wgmma_descriptor<kLayout.row_qk>(q_), wgmma_descriptor<kLayout.row_qk>(k_.tile()));
     wgmma_commit();
@@ -244,9 +246,8 @@ class WgmmaProducts {
   }
 
   __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
-    if constexpr (kKvRing > 0) await_v();
-    if constexpr (kKvRing == 0) await_v();  // where kKParts
-    if (values_ < kBlockN) clear_values();  // where kCacheArgs
+    if constexpr (kKvRing > 0 || kWideHeads) await_v();
+    if (kCacheArgs && values_ < kBlockN) clear_values();
     wgmma_fence();
     wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
     adds_ = 1;
@@ -255,24 +256,24 @@ class WgmmaProducts {
     v().advance();
   }
 
-  // Clears V behind the last key, which may be NaN: P = 0 does not undo it.  // where kCacheArgs
-  // Each warpgroup clears it for itself: others write the same.              // where kCacheArgs
-  __device__ __forceinline__ void clear_values() {                            // where kCacheArgs
-    const unsigned tile = (v().tile() & 0x3fffu) << 4;                        // where kCacheArgs
-    constexpr int kChunks = kPanelRowBytes / 16;                              // where kCacheArgs
-    const int thread = reread_thread_index() % kWarpgroupThreads;             // where kCacheArgs
-    const int first = max(values_, 0) * kChunks + thread;                     // where kCacheArgs
-#pragma unroll                                                                // where kCacheArgs
-    for (int panel = 0; panel < kLayout.panels_v; ++panel)                    // where kCacheArgs
-      for (int at = first; at < kBlockN * kChunks; at += kWarpgroupThreads)   // where kCacheArgs
-        store_shared_16(tile + panel * kPanelOfV + at * 16, {{0, 0, 0, 0}});  // where kCacheArgs
-    fence_proxy_async();                                                      // where kCacheArgs
-    named_barrier_sync(kBarrierWarpgroup + warpgroup_, kWarpgroupThreads);    // where kCacheArgs
-    values_ = kBlockN;                                                        // where kCacheArgs
-  }                                                                           // where kCacheArgs
+  // Clears V behind the last key, which may be NaN: P = 0 does not undo it.
+  // Each warpgroup clears it for itself: others write the same.
+  __device__ __forceinline__ void clear_values() {
+    const unsigned tile = (v().tile() & 0x3fffu) << 4;
+    constexpr int kChunks = kPanelRowBytes / 16;
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    const int first = max(values_, 0) * kChunks + thread;
+#pragma unroll
+    for (int panel = 0; panel < kLayout.panels_v; ++panel)
+      for (int at = first; at < kBlockN * kChunks; at += kWarpgroupThreads)
+        store_shared_16(tile + panel * kPanelOfV + at * 16, {{0, 0, 0, 0}});
+    fence_proxy_async();
+    named_barrier_sync(kBarrierWarpgroup + warpgroup_, kWarpgroupThreads);
+    values_ = kBlockN;
+  }
 
   __device__ __forceinline__ void skip_k() {
-    skip_k_parts(k_, lane_);  // where kKParts
+    skip_k_parts(k_, lane_);
     await_k();
     mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();
@@ -289,7 +290,7 @@ class WgmmaProducts {
 
   // Releases the slot of K, and with `q_too`, after the last step of a tile, also Q.
   __device__ __forceinline__ void release_k(bool q_too) {
-    __syncwarp();  // all lanes have read what stands beside K  // where kDiagonalTerms
+    if constexpr (kDiagonalTerms) __syncwarp();  // all lanes have read the diagonals
     mbarrier_arrive_if(lane_ == 0, k_empty_);
     mbarrier_arrive_if(lane_ == 0 && q_too, shared_ + kLayout.q_empty + 8 * warpgroup_);
   }
@@ -313,8 +314,8 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // barriers of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
-  unsigned diagonals_;    // where kDiagonalTerms
-  int values_ = kBlockN;  // where kCacheArgs
+  unsigned diagonals_;    // address of this thread's first pair
+  int values_ = kBlockN;  // keys of the next V that exist
   int lane_;
 };
 

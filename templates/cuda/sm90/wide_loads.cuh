@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/k_parts.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
 
 namespace attune {

@@ -13,15 +13,17 @@
 // is read on the device.
 #include "cuda/small/append_kv_knobs.cuh"
 
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/cache_features.cuh"
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/round_fp8.cuh"
-#include "cuda/ptx/round_int8.cuh"  // where kInt8Cache
+#include "cuda/ptx/round_int8.cuh"
 #include "cuda/ptx/store_eight.cuh"
-#include "cuda/small/row_factor.cuh"  // where kMakesFactors
+#include "cuda/small/row_factor.cuh"
 #include "shared/append_rows.h"
 #include "shared/cache_factors.h"
-#include "shared/kernel_arguments.h"
-#include "shared/key_factors.h"  // where kKeyFactors
+#include "shared/key_factors.h"
+#include "shared/scale_args.h"
 
 namespace attune {
 
@@ -44,7 +46,7 @@ struct alignas(8) Codes {
 
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float d) {
-  if constexpr (kDtype == Dtype::kInt8) return pack_int8(a, b, c, d);  // where kInt8Cache
+  if constexpr (kDtype == Dtype::kInt8) return pack_int8(a, b, c, d);
   if constexpr (kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2)
     return pack_fp8<kDtype>(a, b, c, d);
   return 0;
@@ -152,18 +154,18 @@ __device__ __forceinline__ unsigned lanes_of_row() {
 // The factor by which a row is divided.
 struct RowFactor {
   float value = 1.0f;
-  float* made = nullptr;  // address for a factor computed from the row  // where kMakesFactors
+  float* made = nullptr;  // address for a factor computed from the row
 };
 
 __device__ __forceinline__ RowFactor factor_of(const ScaleView& scale, const AppendRow& row,
                                                unsigned head) {
   RowFactor factor;
   const int of = static_cast<int>(head);
-  factor.value = cache_factor(scale, of);                                      // where kHeadFactors
-  if (row.page >= 0) factor.value = key_factor(scale, row.page, row.key, of);  // where kKeyFactors
-  const long long at = key_factor_at(scale, row.page, row.key, of);  // where kMakesFactors
-  if (kMakesFactors) factor.made = scale.data + at;                  // where kMakesFactors
-  (void)of;
+  if constexpr (kHeadFactors) factor.value = cache_factor(scale, of);
+  if constexpr (kKeyFactors)
+    if (row.page >= 0) factor.value = key_factor(scale, row.page, row.key, of);
+  if constexpr (kMakesFactors)
+    factor.made = scale.data + key_factor_at(scale, row.page, row.key, of);
   return factor;
 }
 
@@ -181,7 +183,7 @@ __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* f
     if constexpr (kTurns && kTurned > 0)
       turn(append, from, first, row.position, column, values[step]);
   }
-  make_factor<kTo, kHeadDim>(values, lanes_of_row(), is_there, factor);  // where kMakesFactors
+  if constexpr (kMakesFactors) make_factor<kTo, kHeadDim>(values, lanes_of_row(), is_there, factor);
   __syncwarp(lanes_of_row());  // o may be q: wait until all lanes have read it
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)

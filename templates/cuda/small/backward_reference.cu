@@ -10,13 +10,17 @@
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cuda/parts/score_functions.cuh"  // where kScored
 #include "cuda/small/backward_reference_knobs.cuh"
-#include "shared/kernel_arguments.h"
+
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/small/none/backward_reference.cuh"
+#include "cuda/small/reference_rows.cuh"
+#include "shared/dropout.h"        // where kDropout
+#include "shared/none/dropout.h"   // unless kDropout
+#include "shared/none/score_of.h"  // unless kScored
+#include "shared/none/slope_of.h"  // unless kSloped
 #include "shared/numbered_row.h"
 #include "shared/score_of.h"  // where kScored
 #include "shared/slope_of.h"  // where kSloped
-
-#include "cuda/small/reference_rows.cuh"
-#include "shared/dropout.h"  // where kDropout
 
 namespace attune {
 
@@ -41,15 +45,15 @@ struct Row {
   __device__ void write(const OperandView& view, int batch, int head, int row, int lane,
                         float factor) const {
     const long long first = place(view, batch, head, row);
-    return add_to(static_cast<float*>(view.data) + first, lane, factor);  // where kAccumulate
+    if constexpr (kAccumulate) return add_to(static_cast<float*>(view.data) + first, lane, factor);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (lane + 32 * i < kColumns) store<kDtype>(view.data, first + lane + 32 * i, factor * at[i]);
   }
-  __device__ void add_to(float* sums, int lane, float factor) const {       // where kAccumulate
-    for (int i = 0; i < kPerLane; ++i)                                      // where kAccumulate
-      if (lane + 32 * i < kColumns) sums[lane + 32 * i] += factor * at[i];  // where kAccumulate
-  }                                                                         // where kAccumulate
+  __device__ void add_to(float* sums, int lane, float factor) const {
+    for (int i = 0; i < kPerLane; ++i)
+      if (lane + 32 * i < kColumns) sums[lane + 32 * i] += factor * at[i];
+  }
   __device__ static long long place(const OperandView& view, int batch, int head, int row) {
     return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
   }
@@ -78,36 +82,31 @@ __device__ float* delta_of(const AttentionArgs& args, int batch, int head, int r
 struct Pair {
   float p = 0.0f, ds = 0.0f;
 
-  __device__ Pair(const AttentionArgs& args,
-                  const ScoreArgs& scores,     // where kScoreArgs
-                  const DropoutArgs& dropout,  // where kDropout
-                  int batch, int head, int row, int key, const RowQk& q, const RowQk& k,
-                  const RowV& dout, const RowV& v) {
-    const int head_kv = head / kGqaRatio;  // where kScored
+  __device__ Pair(const KernelParts& parts, int batch, int head, int row, int key, const RowQk& q,
+                  const RowQk& k, const RowV& dout, const RowV& v) {
+    const AttentionArgs& args = parts.base;
+    const int head_kv = head / kGqaRatio;
     const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
     if (lse == __int_as_float(0xff800000)) return;  // the row sees no key
     float score = q.dot(k) * args.softmax_scale;
-    float bend = slope_of(scores, score, batch, head, head_kv, row, key);  // where kSloped
-    score = score_of(scores, score, batch, head, head_kv, row, key);       // where kScored
+    const float slope = slope_of(parts.scores, score, batch, head, head_kv, row, key);
+    score = score_of(parts.scores, score, batch, head, head_kv, row, key);
     p = expf(score - lse);
     float dp = dout.dot(v);
-    const unsigned all = batch * args.num_heads_q + head;       // where kDropout
-    const float kept = dropout_factor(dropout, all, row, key);  // where kDropout
-    dp *= kept;                                                 // where kDropout
+    const unsigned head_of_all = batch * args.num_heads_q + head;
+    const float kept = dropout_factor(parts.dropout, head_of_all, row, key);
+    dp *= kept;
     ds = p * (dp - *delta_of(args, batch, head, row));
-    p *= kept;   // where kDropout
-    ds *= bend;  // where kSloped
+    p *= kept;
+    ds *= slope;
   }
 };
 
-}  // namespace attune
-
 // In each of the three kernels, block b computes rows [b * kWarps, (b + 1) * kWarps). Rows of all
 // batch entries and heads are numbered row first.
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_delta(const __grid_constant__ attune::AttentionArgs args,
-                 const __grid_constant__ attune::GradientArgs gradients) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attune_delta(const __grid_constant__ AttentionArgs args,
+                 const __grid_constant__ GradientArgs gradients) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const NumberedRow at =
       numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
@@ -122,13 +121,13 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
   if (lane == 0) *delta_of(args, at.batch, at.head, at.row) = sum - dlse;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(                                            // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::GradientArgs gradients) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attune_kernel(                                    // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ GradientArgs gradients) {
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const NumberedRow at =
       numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
@@ -141,22 +140,19 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     if (!visible(args, at.row, key)) continue;
     const RowQk k = RowQk::of<kDtypeKv>(args.k, at.batch, at.head / kGqaRatio, key, lane);
     const RowV v = RowV::of<kDtypeKv>(args.v, at.batch, at.head / kGqaRatio, key, lane);
-    const Pair pair(args,
-                    scores,   // where kScoreArgs
-                    dropout,  // where kDropout
-                    at.batch, at.head, at.row, key, q, k, dout, v);
+    const Pair pair(parts, at.batch, at.head, at.row, key, q, k, dout, v);
     dq.add(pair.ds, k);
   }
   dq.write<kDtypeQ>(gradients.dq, at.batch, at.head, at.row, lane, args.softmax_scale);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_keys(                                              // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::GradientArgs gradients) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attune_keys(                                      // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ GradientArgs gradients) {
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const NumberedRow at =
       numbered_row(static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32, args.batch,
@@ -171,10 +167,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
       if (!visible(args, row, at.row)) continue;
       const RowQk q = RowQk::of<kDtypeQ>(args.q, at.batch, head, row, lane);
       const RowV dout = RowV::of<kDtypeO>(gradients.dout, at.batch, head, row, lane);
-      const Pair pair(args,
-                      scores,   // where kScoreArgs
-                      dropout,  // where kDropout
-                      at.batch, head, row, at.row, q, k, dout, v);
+      const Pair pair(parts, at.batch, head, row, at.row, q, k, dout, v);
       dv.add(pair.p, dout);
       dk.add(pair.ds, q);
     }
@@ -182,5 +175,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     dk.write<kDtypeKv>(gradients.dk, at.batch, at.head, at.row, lane, args.softmax_scale);
   if (kGradientV) dv.write<kDtypeKv>(gradients.dv, at.batch, at.head, at.row, lane, 1.0f);
 }
+
+}  // namespace attune
 
 #include "cuda/small/reference_score_gradients.cuh"  // where kScoreGradient

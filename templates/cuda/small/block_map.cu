@@ -12,11 +12,11 @@
 // the map is exact. It uses no shared memory.
 #include "cuda/small/block_map_knobs.cuh"
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/small/lane_ranges.cuh"
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
 #include "shared/block_map.h"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -11,10 +11,11 @@
 //   kThreads  threads per block, which handles kThreads / kLanes consecutive rows of a head
 #include "cuda/small/merge_knobs.cuh"
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/store_eight.cuh"
-#include "shared/kernel_arguments.h"
+#include "shared/scale_args.h"
 
 namespace attune {
 

@@ -17,10 +17,10 @@
 // zeros. Shared memory: shared/layouts/quantise_layout.h.
 #include "cuda/small/quantise_knobs.cuh"
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/small/block_factor.cuh"
 #include "cuda/small/row_values.cuh"
 #include "cuda/small/store_codes.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

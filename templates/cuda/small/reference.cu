@@ -5,16 +5,20 @@
 // bf16 or fp16, or 8-bit Q, K and V with factors, with V in either layout and in both accuracy
 // modes. It takes any head dims and uses no shared memory.
 #include "shared/fp8_options.h"
+#include "shared/scale_args.h"
 
-#include "cuda/parts/score_functions.cuh"  // where kScored
 #include "cuda/small/reference_knobs.cuh"
-#include "shared/kernel_arguments.h"
+
+#include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/sinks.cuh"       // unless kSinks
+#include "cuda/parts/score_functions.cuh"  // where kScored
+#include "cuda/parts/sinks.cuh"            // where kSinks
+#include "cuda/small/reference_rows.cuh"
+#include "shared/dropout.h"        // where kDropout
+#include "shared/none/dropout.h"   // unless kDropout
+#include "shared/none/score_of.h"  // unless kScored
 #include "shared/numbered_row.h"
 #include "shared/score_of.h"  // where kScored
-
-#include "cuda/parts/sinks.cuh"  // where kSinks
-#include "cuda/small/reference_rows.cuh"
-#include "shared/dropout.h"  // where kDropout
 
 namespace attune {
 
@@ -59,10 +63,9 @@ __device__ float value(const AttentionArgs& args, const Place& place, int column
   return load<kDtypeKv>(args.v.data, index);
 }
 
-__device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
-                           const ScoreArgs& scores,     // where kScoreArgs
-                           const DropoutArgs& dropout,  // where kDropout
-                           int batch, int head, int row, int lane) {
+__device__ void attend_row(const KernelParts& parts, int batch, int head, int row, int lane) {
+  const AttentionArgs& args = parts.base;
+  const ScaleArgs& scales = parts.scales;
   const int head_kv = head / kGqaRatio;
   const long long q_row =
       batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
@@ -79,11 +82,10 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
                                       : 0.0f;
 
   const auto score_at = [&](int column) {
-    float natural = score(args, scales, q, place, column, lane);
-    natural = score_of(scores, natural, batch, head, head_kv, row, column);  // where kScored
-    return natural;
+    const float natural = score(args, scales, q, place, column, lane);
+    return score_of(parts.scores, natural, batch, head, head_kv, row, column);
   };
-  const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
+  const unsigned head_of_all = batch * args.num_heads_q + head;
   float maximum = kNothing;  // finite even if all scores are -inf: such a row sees no key
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (visible(args, row, column)) maximum = fmaxf(maximum, score_at(column));
@@ -95,7 +97,7 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
     if (!visible(args, row, column)) continue;
     const float weight = expf(score_at(column) - maximum);
     float v_factor = factor<kScaleBlockKv>(scales.v_scale, batch, head_kv, column);
-    v_factor *= dropout_factor(dropout, head_of_all, row, column);  // where kDropout
+    v_factor *= dropout_factor(parts.dropout, head_of_all, row, column);
     sum += weight;
 #pragma unroll
     for (int i = 0; i < kVPerLane; ++i) {
@@ -104,39 +106,32 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
     }
   }
 
-  float share = 1.0f, with_sink = maximum + logf(sum);  // where kSinks
-  join_sink(scores, head, share, with_sink);            // where kSinks
-  for (float& element : output) element *= share;       // where kSinks
+  float share = 1.0f, lse = maximum + logf(sum);  // log(0) = -inf; NaN stays NaN
+  join_sink(parts.scores, head, share, lse);
+  for (float& element : output) element *= share;
 #pragma unroll
   for (int i = 0; i < kVPerLane; ++i) {
     const int element = lane + 32 * i;
     if (element < kHeadDimV)
       store<kDtypeO>(args.o.data, o_row + element, sum == 0.0f ? 0.0f : output[i] / sum);
   }
-  if (args.lse != nullptr && lane == 0) {
-    float& lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
-    lse = maximum + logf(sum);  // log(0) = -inf; NaN stays NaN
-    lse = with_sink;            // where kSinks
-  }
+  if (args.lse != nullptr && lane == 0)
+    args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row] = lse;
 }
-
-}  // namespace attune
 
 // Block b computes rows [b * kWarps, (b + 1) * kWarps). Rows of all batch entries and heads are
 // numbered row first.
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(                                            // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::ScaleArgs scales) {
-  const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
-  attune::write_dropout_state(dropout, index);  // where kDropout
-  const attune::NumberedRow place =
-      attune::numbered_row(index, args.batch, args.num_heads_q, args.seqlen_q);
-  if (!place.exists) return;
-  attune::attend_row(args, scales,
-                     scores,   // where kScoreArgs
-                     dropout,  // where kDropout
-                     place.batch, place.head, place.row, static_cast<int>(threadIdx.x) % 32);
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attune_kernel(                                    // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales) {
+  const KernelParts parts{args, scales, scores, dropout, map, cache};
+  const long long index = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  write_dropout_state(parts.dropout, index);
+  const NumberedRow place = numbered_row(index, args.batch, args.num_heads_q, args.seqlen_q);
+  if (place.exists)
+    attend_row(parts, place.batch, place.head, place.row, static_cast<int>(threadIdx.x) % 32);
 }
+
+}  // namespace attune

@@ -8,10 +8,7 @@
 
 namespace attune {
 
-struct ScoreGradientParts {
-  const ScoreArgs& scores;
-  const DropoutArgs& dropout;  // where kDropout
-  const AttentionArgs& base;
+struct ScoreGradientParts : KernelParts {
   const GradientArgs& gradients;
 };
 
@@ -24,10 +21,7 @@ __device__ float dz_of(const ScoreGradientParts& parts, int batch, int head, int
   const RowV dout = RowV::of<kDtypeO>(parts.gradients.dout, batch, head, row, lane);
   const RowQk k = RowQk::of<kDtypeKv>(args.k, batch, head / kGqaRatio, key, lane);
   const RowV v = RowV::of<kDtypeKv>(args.v, batch, head / kGqaRatio, key, lane);
-  const Pair pair(args,
-                  parts.scores,   // where kScoreArgs
-                  parts.dropout,  // where kDropout
-                  batch, head, row, key, q, k, dout, v);
+  const Pair pair(parts, batch, head, row, key, q, k, dout, v);
   return pair.ds;
 }
 
@@ -74,9 +68,8 @@ __device__ double sum_of_sink(const ScoreGradientParts& parts, int head) {
   const AttentionArgs& args = parts.base;
   const float infinity = score_infinity();
   double sum = 0;
-  float sink = 0.0f;
-  sink = load_capture<static_cast<CaptureType>(kSinksType)>(      // where kSinks
-      parts.scores.captures[kSinks], parts.scores.head0 + head);  // where kSinks
+  const float sink = load_capture<static_cast<CaptureType>(kSinksType)>(
+      parts.scores.captures[kSinks], parts.scores.head0 + head);
   for (int batch = 0; batch < args.batch; ++batch)
     for (int row = 0; row < args.seqlen_q; ++row) {
       const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
@@ -116,19 +109,14 @@ __device__ double dscore_of(const ScoreGradientParts& parts, int batch, int row,
                     summed(by_column || (kRepeats & kRepeatsKeys) != 0, args.seqlen_kv, column)});
 }
 
-}  // namespace attune
-
 // Computes dscores. Warps take elements in turn, column first.
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attune_scores(  // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::GradientArgs gradients) {
-  using namespace attune;
-  const ScoreGradientParts parts{scores,
-                                 dropout,  // where kDropout
-                                 args, gradients};
+        const __grid_constant__ ScoreArgs scores,
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ GradientArgs gradients) {
+  const ScoreGradientParts parts{{args, scales, scores, dropout, map, cache}, gradients};
   const ScoreGradientExtents extents(args);
   const OperandView& out = dscores_of(gradients);
   const long long elements =
@@ -145,3 +133,5 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
           static_cast<float>(sum);
   }
 }
+
+}  // namespace attune

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the scale factor of a row in append_kv. Each lane of the row has eight columns per step.
-// Only kernels with kMakesFactors include this file.
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"

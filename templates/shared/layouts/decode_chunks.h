@@ -12,6 +12,7 @@ namespace attune {
 
 constexpr int kLeastChunkKeys = 256;
 constexpr int kMostChunks = 32;
+constexpr bool kMayCutEach = true;
 
 // Returns the tiles per piece of an item of `count` tiles, at least `least`.
 ATTUNE_HOST_DEVICE constexpr int chunk_tiles(int count, int least) {
@@ -29,6 +30,19 @@ ATTUNE_HOST_DEVICE constexpr int most_chunks(int most, int least) {
   const int equal = (most + least - 1) / least;
   return equal < 1 ? 1 : equal < kMostChunks ? equal : kMostChunks;
 }
+
+// How the items of a line are cut: each by its own tiles, or all together.
+struct DecodeCut {
+  int least_chunk = 0;  // minimum of tiles per piece if each item is cut by its own tiles, else 0
+
+  ATTUNE_HOST_DEVICE constexpr void cut_each(int tile_keys) {
+    least_chunk = kLeastChunkKeys / tile_keys;
+  }
+  ATTUNE_HOST_DEVICE constexpr bool cuts_each() const { return least_chunk > 0; }
+  ATTUNE_HOST_DEVICE constexpr int pieces(int count) const {
+    return decode_chunks(count, least_chunk);
+  }
+};
 
 // Finds the next piece of a DecodeWalk over a DecodeRange. Returns false if there is none.
 template <class Range, class Tiles, class Piece, class Walk>

@@ -17,6 +17,7 @@
 
 #include "shared/host_device.h"
 #include "shared/layouts/decode_chunks.h"  // where kBatchInvariant
+#include "shared/none/decode_chunks.h"     // unless kBatchInvariant
 
 namespace attune {
 
@@ -39,19 +40,17 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 }
 
 // The line, and one worker's range of it.
-struct DecodeRange {
+struct DecodeRange : DecodeCut {
   int charge;  // per item; at least 1, so that an item without keys has an owner
   int items;   // per request
   int even;    // positions per item if all items are cut alike, empty ones first; else 0
   int share;   // positions per worker
   int worker;  // the worker of the range [begin, end)
   int begin, end;
-  // Minimum of tiles per piece if each item is cut separately, else 0.  // where kBatchInvariant
-  int least_chunk = 0;  // where kBatchInvariant
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {
-    if (least_chunk > 0)                               // where kBatchInvariant
-      return decode_chunks(tiles.count, least_chunk);  // where kBatchInvariant
+    if constexpr (kMayCutEach)
+      if (cuts_each()) return pieces(tiles.count);
     return even > 0 ? even : tiles.count + charge;
   }
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
@@ -67,7 +66,8 @@ struct DecodeRange {
   // positions longer. Else does the same as take(). `most`: tiles of the longest item.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
-    if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
+    if constexpr (kMayCutEach)
+      if (cuts_each()) return take(total, workers, 1, number);
     take(total, workers, least_share, number);
     if (count < 1 || count > workers || most < 1) return;
     const int longest = most + charge;
@@ -120,8 +120,8 @@ struct DecodeWalk {
   template <class Tiles>
   ATTUNE_HOST_DEVICE bool next(const DecodeRange& range, int batch, const Tiles& tiles_of,
                                DecodePiece* piece) {
-    if (range.least_chunk > 0)                                 // where kBatchInvariant
-      return next_chunk(range, batch, tiles_of, piece, this);  // where kBatchInvariant
+    if constexpr (kMayCutEach)
+      if (range.cuts_each()) return next_chunk(range, batch, tiles_of, piece, this);
     while (position < range.end) {
       const DecodeTiles tiles = tiles_of(request);
       const int cost = range.item_cost(tiles);

@@ -37,8 +37,8 @@ struct PrefillSm90Config {
   int ctas_per_sm;
   int stages;
   int kv_ring;
-  int k_parts = 1;  // where kKParts
-  int o_staging;    // 1: O is stored by TMA from separate shared memory; 0: from registers
+  int k_parts;    // per tile of K; each has a slot
+  int o_staging;  // 1: O is stored by TMA from separate shared memory; 0: from registers
   int head_dim_qk;
   int head_dim_v;
   int operand_bytes = 2;    // per element of Q, K and V: 2, or 1 with V transposed
@@ -121,8 +121,8 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   }
   l.k_slots = ring ? c.kv_ring : c.stages;
   l.v_slots = ring ? 0 : c.stages;
-  l.k_slots *= c.k_parts;       // where kKParts
-  l.k_slot_bytes /= c.k_parts;  // where kKParts
+  l.k_slots *= c.k_parts;
+  l.k_slot_bytes /= c.k_parts;
   l.q = 0;
   l.k = l.q + l.warpgroups * l.q_bytes;
   l.v = ring ? l.k : l.k + l.k_slots * l.k_slot_bytes;

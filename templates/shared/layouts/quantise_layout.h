@@ -15,7 +15,7 @@ namespace attune {
 
 // Largest finite magnitudes of the 8-bit types: a block's largest element becomes this.
 constexpr float largest_code_value(Dtype dtype) {
-  if (dtype == Dtype::kInt8) return 127.0f;  // where kInt8Cache
+  if (dtype == Dtype::kInt8) return 127.0f;
   return dtype == Dtype::kE4m3 ? 448.0f : 57344.0f;
 }
 

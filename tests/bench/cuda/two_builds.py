@@ -4,9 +4,9 @@
 
     python3 tests/bench/cuda/two_builds.py OLD_ATTUNE NEW_ATTUNE [--problems FILE] [--rounds 5] [--out FILE]
 
-OLD_ATTUNE and NEW_ATTUNE are the programs `attune` of the two builds. They take turns, in random order within a round; each
-times all problems in its turn. Prints, for each problem, the median over rounds of old time / new time: above 1, the new
-build is faster. FILE holds a problem a line; without it, two_builds_problems.txt."""
+OLD_ATTUNE and NEW_ATTUNE are the programs `attune` of the two builds. They take turns, in random order within a round;
+each times all problems in its turn. Prints, for each problem, the median over rounds of old time / new time: above 1,
+the new build is faster. FILE holds a problem a line; without it, two_builds_problems.txt."""
 import argparse
 import json
 import random

@@ -5,11 +5,11 @@
 #pragma once
 
 #include "cuda/backward_sm90/band/runs.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/special_registers.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -4,7 +4,6 @@
 // memory. ordered_dq.cuh adds dQ to global memory.
 #pragma once
 
-#include "cuda/backward_sm90/one_kernel/dq_products.cuh"
 #include "cuda/backward_sm90/one_kernel/ds.cuh"
 #include "cuda/backward_sm90/one_kernel/ordered_dq.cuh"
 #include "cuda/ptx/named_barrier.cuh"

@@ -7,7 +7,7 @@
 // ordered_dq.cuh and unordered_dq.cuh add dQ to the workspace.
 #pragma once
 
-#include "cuda/backward_sm90/one_kernel/dq_products.cuh"
+#include "cuda/backward_sm90/one_kernel/ds.cuh"
 #include "cuda/backward_sm90/one_kernel/kept_scores.cuh"
 
 namespace attune {

@@ -7,13 +7,12 @@
 #include "cuda/backward_sm90/layout.cuh"
 #include "cuda/backward_sm90/one_kernel/workspace.cuh"
 #include "cuda/parts/dropout_source.cuh"  // where kDropout
-#include "cuda/parts/none/arguments.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/dropout.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/movmatrix.cuh"
 #include "cuda/ptx/streamed_loads.cuh"
-#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds dQ of the kernel that makes all gradients to fp32 sums in the workspace, in no fixed order.
-// The sums have the layout of ordered_dq.cuh. Warpgroups write their accumulators, in register order,
-// into shared memory. For each warpgroup, a thread of the producer's warpgroup adds them by bulk
-// copies. Bits differ from run to run.
+// The sums have the layout of ordered_dq.cuh. Warpgroups write their accumulators, in register
+// order, into shared memory. For each warpgroup, a thread of the producer's warpgroup adds them by
+// bulk copies. Bits differ from run to run.
 //
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
 //   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read

@@ -126,8 +126,8 @@ struct HeadsOfRound {
 
   __device__ __forceinline__ explicit HeadsOfRound(const RoundArgs& of) : round(of) {}
 
-  // Returns the place of tile `number` of the round; see AllHeads. `heads_of_k`: heads for each head
-  // of K.
+  // Returns the place of tile `number` of the round; see AllHeads. `heads_of_k`: heads for each
+  // head of K.
   __device__ __forceinline__ TilePlace place(int number, int blocks, int heads_of_k, int heads,
                                              int /*batch*/, int streamed_rows) const {
     const TilePlace place = place_of(number, blocks, round.heads * heads_of_k, 1, streamed_rows);

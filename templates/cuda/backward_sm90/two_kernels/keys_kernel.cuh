@@ -2,8 +2,8 @@
 // The kernel that makes dK and dV of backward_sm90, or one of them.
 #pragma once
 
+#include "cuda/backward_sm90/none/maps.cuh"
 #include "cuda/backward_sm90/two_kernels/keys_roles.cuh"
-#include "cuda/backward_sm90/two_kernels/none/maps.cuh"
 
 namespace attune {
 

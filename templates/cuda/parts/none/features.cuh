@@ -5,12 +5,15 @@
 
 namespace none {
 
-constexpr bool kScored = false;       // a score program changes the scores
-constexpr bool kMaskProgram = false;  // a mask program hides keys
-constexpr bool kGranules = false;     // the caller's map lists the visible blocks
-constexpr bool kSloped = false;       // gradients: the score program has a derivative
-constexpr bool kUserScores = false;   // gradients: the score program is the caller's
-constexpr bool kAccumulate = false;   // gradients are added to the outputs
+// Enumerators, because each constexpr variable would take an entry of the kernel's constant memory.
+enum : bool {
+  kScored = false,       // a score program changes the scores
+  kMaskProgram = false,  // a mask program hides keys
+  kGranules = false,     // the caller's map lists the visible blocks
+  kSloped = false,       // gradients: the score program has a derivative
+  kUserScores = false,   // gradients: the score program is the caller's
+  kAccumulate = false,   // gradients are added to the outputs
+};
 
 }  // namespace none
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the team that joins the parts of an item. Each team takes a ticket after it has written
-// its part. The team with the last ticket joins the parts. No team waits, and the tickets are zero
-// again afterwards.
+// Split-KV join by a counter: each team adds 1 to the counter of the item (a ticket) after it has
+// written its part. The team that counts last joins the parts. No team waits, and the counter is
+// zero again afterwards.
 #pragma once
 
 #include "cuda/decode_sm80/decode_items.cuh"
@@ -9,15 +9,16 @@
 
 namespace attune {
 
-class DecodeMeeting {
+template <>
+class SplitJoin<false> {
  public:
   static constexpr int kAtOnce = 4;  // parts whose loads go out before the first is needed
 
   // `is_last` is a word of the team in shared memory.
-  __device__ __forceinline__ DecodeMeeting(const KernelParts& parts, int* is_last)
+  __device__ __forceinline__ SplitJoin(const KernelParts& parts, int* is_last)
       : tickets_(static_cast<unsigned*>(parts.base.workspace)), is_last_(is_last) {}
 
-  static __device__ __forceinline__ void leave(float2* to, float2 words) { __stcg(to, words); }
+  static __device__ __forceinline__ void write(float2* to, float2 words) { __stcg(to, words); }
 
   // True if this team joins all parts. All threads of the team call it after they have written
   // their part. On return the team may reuse its shared memory.
@@ -32,7 +33,7 @@ class DecodeMeeting {
   // Loads four values and the statistics (largest score and sum) of each of `count` parts. The
   // addresses are `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
-  static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
+  static __device__ __forceinline__ void load(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

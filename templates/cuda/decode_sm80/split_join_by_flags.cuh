@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the team that joins the parts of an item: the team of the first part, with which its
-// range ends. It polls the words of the other parts until none is zero, and joins the parts. This
-// needs neither a fence nor a ticket, which saves two round trips to the L2 cache. The words are
-// zero again afterwards.
+// Split-KV join by flags: the team of the first part, with which its range ends, joins the parts of
+// an item. It polls the words of the other parts until none is zero: each word is its own flag.
+// This needs neither a fence nor a counter, which saves two round trips to the L2 cache. The words
+// are zero again afterwards.
 //
 // Ranges are in the reverse order of blocks (decode_items.cuh). So a block waits only for blocks
 // with lower numbers, which GPUs start first. It never waits for a block that needs its place on
@@ -11,19 +11,18 @@
 
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/parts/score_values.cuh"
-#include "cuda/ptx/words_that_tell.cuh"
+#include "cuda/ptx/self_validating_words.cuh"
 
 namespace attune {
 
-class DecodeMeeting {
+template <>
+class SplitJoin<true> {
  public:
   static constexpr int kAtOnce = 8;  // parts whose loads go out before the first is needed
 
-  __device__ __forceinline__ DecodeMeeting(const KernelParts&, int*) {}
+  __device__ __forceinline__ SplitJoin(const KernelParts&, int*) {}
 
-  static __device__ __forceinline__ void leave(float2* to, float2 words) {
-    store_telling(to, words);
-  }
+  static __device__ __forceinline__ void write(float2* to, float2 words) { store_valid(to, words); }
 
   // True if this team joins all parts. All threads of the team call it after they have written
   // their part. On return the team may reuse its shared memory.
@@ -35,12 +34,13 @@ class DecodeMeeting {
   // Waits for `count` parts, and loads four values and the statistics (largest score and sum) of
   // each. The addresses are `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
-  static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
+  static __device__ __forceinline__ void load(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {
-    const auto is_here = [&](int i) { return has_come(values[i]) && has_come(stats[i]); };
+    const auto is_here = [&](int i) { return is_written(values[i]) && is_written(stats[i]); };
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const float absent = __uint_as_float(i < count ? 0u : kMinusZero);  // no part: counts as come
+      const float absent =
+          __uint_as_float(i < count ? 0u : kMinusZero);  // no part: counts as written
       values[i] = make_float4(absent, absent, absent, absent);
       stats[i] = make_float2(kLowestMax, absent);
     }
@@ -48,8 +48,8 @@ class DecodeMeeting {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (is_here(i)) continue;
-        values[i] = load_telling(at(i));
-        stats[i] = load_telling(stats_at(i));
+        values[i] = load_words(at(i));
+        stats[i] = load_words(stats_at(i));
       }
       bool all = true;
 #pragma unroll
@@ -58,7 +58,7 @@ class DecodeMeeting {
     });
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (i < count) clear_telling(at(i));
+      if (i < count) clear_words(at(i));
   }
 
   // Clears the statistics. All threads of the team call it, after a barrier that follows their
@@ -66,7 +66,7 @@ class DecodeMeeting {
   template <class StatsOf>
   static __device__ __forceinline__ void clear_stats(int parts, int rows, const StatsOf& stats_of) {
     for (int i = team_thread(); i < parts * rows; i += kTeamThreads)
-      clear_telling(stats_of(i / rows) + i % rows);
+      clear_words(stats_of(i / rows) + i % rows);
   }
 };
 

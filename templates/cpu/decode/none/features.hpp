@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Caches without a factor for each key, and score programs that read no lengths of requests.
+#pragma once
+
+#include "cpu/parts/none/features.hpp"
+
+namespace none {
+
+struct KeyFactors {
+  template <class Arguments, class Cached>
+  void find(const Arguments&, const Cached&, int, int) {}
+  template <class... Rows>
+  void apply_to_scores(const Rows&...) const {}
+  template <class... Rows>
+  void apply_to_weights(const Rows&...) const {}
+};
+
+template <class Arguments, class Request>
+inline const Arguments& with_lengths(const Arguments& all, const Request&) {
+  return all;
+}
+
+}  // namespace none

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants of the features that a kernel does not have. The kernel's own constants hide them.
+#pragma once
+
+namespace none {
+
+constexpr bool kScored = false, kSloped = false, kUserScores = false, kDropout = false;
+constexpr bool kGranules = false, kMapHides = false, kAccumulate = false, kBatchInvariant = false;
+constexpr bool kHeadFactors = false, kKeyFactors = false, kMakesFactors = false;
+constexpr int kMapCapture = 0, kScoreGradient = 0;
+constexpr int kSinks = -1;  // else the index of their capture
+
+}  // namespace none
+
+namespace attune {
+using namespace none;
+}  // namespace attune

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The constants of features of caches that a kernel lacks. The constants of a rendered kernel
+// (renderer.cpp) hide these.
+#pragma once
+
+namespace none {
+
+// Enumerators, since objects would take memory of the kernel.
+enum : bool {
+  kHeadFactors = false,    // an 8-bit cache has a factor per head
+  kKeyFactors = false,     // an 8-bit cache has a factor per key
+  kMakesFactors = false,   // append_kv computes the factors of keys
+  kBatchInvariant = false  // a request's bits do not depend on other requests
+};
+
+}  // namespace none
+
+namespace attune {
+using namespace none;
+}  // namespace attune

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout of a kernel without latent attention, in place of shared/layouts/mla_sm90_layout.h.
+#pragma once
+
+#include "shared/layouts/prefill_sm90_layout.h"
+
+namespace none {
+
+constexpr bool kMla = false;
+constexpr int kRows = 64;
+struct MlaSm90Layout {
+  attune::PrefillSm90Layout parts;
+  int slots_of_step = 1;
+};
+constexpr MlaSm90Layout mla_sm90_layout(int, int) { return {}; }
+constexpr int mla_consumers(int) { return 1; }
+
+}  // namespace none
+
+namespace attune {
+using namespace none;
+}  // namespace attune
