@@ -14,9 +14,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".cpp"}
 LIMITS = {
-    "conditions": 483,  # lines with a condition
-    "misplaced": 200,  # of those, lines that are neither an include nor a parameter of a kernel
-    "directives": 13,  # preprocessor directives that choose by a constant of a kernel
+    "conditions": 277,  # lines with a condition
+    "misplaced": 0,  # of those, lines that are neither an include nor a parameter of a kernel
+    "directives": 0,  # preprocessor directives that choose by a constant of a kernel
 }
 
 CONDITION = re.compile(r"\S.* // (where|unless) k[A-Z]")

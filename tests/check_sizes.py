@@ -25,7 +25,7 @@ KERNEL_LINES = 120  # a function marked __global__
 
 FOLDER_FILES = 40
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 110900, "tests": 70450, "data": 3200}
+BUDGETS = {"product": 111100, "tests": 70550, "data": 3200}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 
@@ -33,7 +33,6 @@ RESULTS = "tests/bench/results/"
 ALLOWED = {}
 # folder -> (limit, reason)
 CROWDED = {
-    "templates/cuda/backward_sm90": (47, "four families in one folder"),
     "templates/cuda/ptx": (41, "one file per instruction"),
 }
 

@@ -80,22 +80,13 @@ class BackwardSm90 final : public KernelTemplate {
     const auto yes = [](const char* name, bool value) {
       return Constant{"bool", name, value ? "true" : "false"};
     };
-    std::vector<Constant> all{
-        yes("kHasRows", makes(spec, Gradients::kQ) && !makes_all_at_once(config)),
-        yes("kHasKeys", makes_keys(spec)),
-        yes("kHasKeysKernel", makes_keys(spec) && !makes_all_at_once(config) && !stores_ds(config)),
-        yes("kKeysMakeK", makes(spec, Gradients::kK)),
-        yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
-        {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
-    if (stores_ds(config)) all.push_back(yes("kStoresDs", true));
-    if (stores_p(spec, config)) all.push_back(yes("kStoresP", true));
-    if (stores_p(spec, config) && spec.dropout > 0) all.push_back(yes("kStoresKeptP", true));
-    if (fuses_dq(config)) all.push_back(yes("kFused", true));
-    if (fuses_dq(config))
-      all.push_back(yes(config.at("ordered") != 0 ? "kTakesTurns" : "kDqFree", true));
-    if (transposes_dq(config)) all.push_back(yes("kDqTransposed", true));
-    if (makes_halves(spec, config)) all.push_back(yes("kFusedInHalves", true));
-    if (makes_dq_apart(spec, config)) all.push_back(yes("kDqApart", true));
+    std::vector<Constant> all{yes("kHasKeys", makes_keys(spec)),
+                              yes("kKeysMakeK", makes(spec, Gradients::kK)),
+                              yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
+                              {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+    if (!makes_all_at_once(config) && !stores_ds(config)) all.push_back(yes("kTwoKernels", true));
+    if (makes_halves(spec, config)) all.push_back(yes("kStepsInHalves", true));
+    if (has_dq_warpgroup(spec, config)) all.push_back(yes("kDqWarpgroup", true));
     return all;
   }
 
@@ -110,7 +101,7 @@ class BackwardSm90 final : public KernelTemplate {
     };
     if (transposes_dq(config))
       add("wgmma_keys_ds", WgmmaA::kSharedColumns, rows, kWarpgroupRows);
-    else if (walks_band(config) || makes_dq_apart(spec, config))
+    else if (walks_band(config) || has_dq_warpgroup(spec, config))
       add("wgmma_ds_keys", WgmmaA::kSharedRows, qk, kWarpgroupRows);
     else if (fuses_dq(config))
       add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
@@ -212,7 +203,7 @@ class BackwardSm90 final : public KernelTemplate {
     }
     if (fuses_dq(config)) {
       const int64_t step = knob("key_block_m"), blocks = (shape.seqlen_q + step - 1) / step;
-      const int64_t words = config.at("ordered") != 0 ? 0 : kFreeWords;
+      const int64_t words = config.at("ordered") != 0 ? 0 : kClaimWords;
       sizes.workspace.push_back({.columns = step * spec.head_dim_qk + words,
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
@@ -260,7 +251,7 @@ class BackwardSm90 final : public KernelTemplate {
     };
     const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };
     StepStructure step{.threads = static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows +
-                                                        kernel.dq_apart + 1) *
+                                                        kernel.dq_warpgroup + 1) *
                                   kWarpgroupThreads,
                        .shared_bytes = static_cast<unsigned>(backward_shared_bytes(kernel)),
                        .early = true};

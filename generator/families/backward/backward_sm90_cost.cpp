@@ -26,10 +26,10 @@ constexpr double kMemoryBytes = 19;
 constexpr double kWrittenBytes = 36;  // during products
 // start of a block, first loads, first and last product, store
 constexpr double kTileClocks = 4500;
-constexpr double kStartedTileClocks = 14000;  // for a block that makes all gradients and exits
-constexpr double kApartTileClocks = 700;      // added, until dQ of the last step is made
+constexpr double kStartedTileClocks = 14000;    // for a block that makes all gradients and exits
+constexpr double kDqWarpgroupTileClocks = 700;  // added, until dQ of the last step is made
 // saved when the next block starts while the last one ends
-constexpr double kFreeTileClocks = -1500;
+constexpr double kUnorderedTileClocks = -1500;
 constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
 
 constexpr int kStoredElementBytes = 2;  // for dS and for P
@@ -56,7 +56,7 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
       kernel.makes == BackwardMakes::kAll)
     step.columns += v, step.bytes += 2 * n * v;
   if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup, or all in one
-    step.columns += qk, step.bytes += (kernel.dq_apart ? 1 : 2) * n * 128 + 128 * qk;
+    step.columns += qk, step.bytes += (kernel.dq_warpgroup ? 1 : 2) * n * 128 + 128 * qk;
   return step;
 }
 
@@ -74,7 +74,7 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
     if (!kernel.ordered)
       return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) * drawn +
              0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots;
-    if (kernel.dq_apart)  // at most the time of halves; two slots of Q cost more
+    if (kernel.dq_warpgroup)  // at most the time of halves; two slots of Q cost more
       return 1.24 * drawn + 0.15 * (3 - t.first_slots) + 0.005 * std::abs(t.second_slots - 3);
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
     return (halves ? 1.36 : 1.38) * drawn + 0.005 * t.first_slots +
@@ -227,9 +227,9 @@ bool makes_halves(const KernelSpec& spec, const Config& c) {
          backward_fused_in_halves(knob(c, "key_block_m"), spec.head_dim_qk + spec.head_dim_v);
 }
 
-bool makes_dq_apart(const KernelSpec& spec, const Config& c) {
+bool has_dq_warpgroup(const KernelSpec& spec, const Config& c) {
   return fuses_dq(c) && c.at("ordered") != 0 &&
-         backward_dq_apart(knob(c, "key_block_m"), spec.head_dim_qk, spec.head_dim_v);
+         backward_has_dq_warpgroup(knob(c, "key_block_m"), spec.head_dim_qk, spec.head_dim_v);
 }
 
 bool transposes_dq(const Config& c) {
@@ -258,12 +258,12 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     // P next to dQ, or next to dP and rounded P: for all rows of a step, or half of them.
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
     const int beside = rows / 2 + rows / 4;
-    all.dq_apart = makes_dq_apart(spec, c);
-    all.tile.ds_slots = all.ordered ? kFusedDsSlots : kFreeDsSlots;
+    all.dq_warpgroup = has_dq_warpgroup(spec, c);
+    all.tile.ds_slots = all.ordered ? kFusedDsSlots : kUnorderedDsSlots;
     all.accumulators =
-        all.dq_apart ? backward_sm90_accumulators(rows, gradients)
+        all.dq_warpgroup ? backward_sm90_accumulators(rows, gradients)
         : !all.ordered
-            ? backward_free_accumulators(rows, gradients, 2 * dq)
+            ? backward_unordered_accumulators(rows, gradients, 2 * dq)
             : gradients / 2 + rows / 2 + std::max(makes_halves(spec, c) ? beside / 2 : beside, dq);
     return {all};
   }
@@ -343,8 +343,8 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   const double tile =
       (kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks
                                                                   : kTileClocks) +
-      (kernel.dq_apart ? kApartTileClocks : 0) +
-      (kernel.makes == BackwardMakes::kAll && !kernel.ordered ? kFreeTileClocks : 0);
+      (kernel.dq_warpgroup ? kDqWarpgroupTileClocks : 0) +
+      (kernel.makes == BackwardMakes::kAll && !kernel.ordered ? kUnorderedTileClocks : 0);
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "generator/kernel_template.hpp"
-#include "templates/shared/layouts/backward_apart_layout.h"
-#include "templates/shared/layouts/backward_free_layout.h"
+#include "templates/shared/layouts/backward_dq_warpgroup_layout.h"
 #include "templates/shared/layouts/backward_sm90_layout.h"
+#include "templates/shared/layouts/backward_unordered_layout.h"
 
 namespace attune {
 
@@ -21,13 +21,13 @@ enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll, kBand, kStoredDk, k
 struct BackwardKernel {
   BackwardMakes makes;
   BackwardSm90Tile tile;
-  int accumulators;          // per consumer thread
-  int widest;                // columns of the accumulators of its widest wgmma
-  int section_heads = 0;     // for kAll: heads whose tiles are taken in turn
-  bool draws_tiles = false;  // for kAll
-  bool dq_apart = false;     // for kAll: a separate warpgroup makes dQ
-  bool ordered = true;       // for kAll: blocks of keys add to dQ in the order of keys
-  int stored_bytes = 0;      // per element, through the workspace
+  int accumulators;           // per consumer thread
+  int widest;                 // columns of the accumulators of its widest wgmma
+  int section_heads = 0;      // for kAll: heads whose tiles are taken in turn
+  bool draws_tiles = false;   // for kAll
+  bool dq_warpgroup = false;  // for kAll: a separate warpgroup makes dQ
+  bool ordered = true;        // for kAll: blocks of keys add to dQ in the order of keys
+  int stored_bytes = 0;       // per element, through the workspace
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
   bool of_stored() const {
@@ -49,7 +49,7 @@ bool makes_halves(const KernelSpec& spec, const Config& config);
 // True if the fused kernel makes dQ^T, because a step is not a multiple of 64 rows.
 bool transposes_dq(const Config& config);
 // True if a separate warpgroup of the fused kernel makes dQ.
-bool makes_dq_apart(const KernelSpec& spec, const Config& config);
+bool has_dq_warpgroup(const KernelSpec& spec, const Config& config);
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config);
 // Returns one or two kernels, in the order of a launch; none if neither dK nor dV is needed.

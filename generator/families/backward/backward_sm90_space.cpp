@@ -100,7 +100,7 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
     return fmt::format(
         "fuse_dq needs key_block_m {} or {}; with head_dim_qk {} and ordered 0 any will do",
         kWarpgroupRows, 2 * kWarpgroupRows, 2 * kPanelColumns);
-  const int multiple = makes_dq_apart(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
+  const int multiple = has_dq_warpgroup(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
   if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
     return fmt::format("fuse_dq with key_block_m {} needs a multiple of {} as head_dim_qk", rows,
                        multiple);
@@ -178,14 +178,15 @@ int backward_shared_bytes(const BackwardKernel& kernel) {
   if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
   const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
   if (!kernel.ordered)
-    return backward_free_layout(all, kernel.tile.step_rows, kernel.tile.head_dim_qk).bytes;
-  return kernel.dq_apart ? backward_apart_bytes(all, kernel.tile.ds_slots) : all.bytes;
+    return backward_unordered_layout(all, kernel.tile.step_rows, kernel.tile.head_dim_qk).bytes;
+  return kernel.dq_warpgroup ? backward_dq_warpgroup_bytes(all, kernel.tile.ds_slots) : all.bytes;
 }
 
 PrefillSm90Registers backward_registers(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kBand) return kBandRegisters;
-  if (kernel.dq_apart)
-    return {kApartRegisters.launch, kApartRegisters.keys, kApartRegisters.producer, true};
+  if (kernel.dq_warpgroup)
+    return {kDqWarpgroupRegisters.launch, kDqWarpgroupRegisters.keys,
+            kDqWarpgroupRegisters.producer, true};
   const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
   return kernel.of_stored() ? backward_stored_registers(warpgroups)
                             : backward_sm90_registers(warpgroups);

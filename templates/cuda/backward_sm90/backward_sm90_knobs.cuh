@@ -32,8 +32,7 @@ constexpr int kBand = 0;  // 1: one kernel computes all gradients of a narrow ba
 
 constexpr int kStoreDs = 0;  // 1: dK and dV are computed from dS and P that attune_kernel stores
 
-constexpr bool kHasRows = true;                       // attune_kernel computes dQ
-constexpr bool kHasKeysKernel = true;                 // attune_keys exists
+constexpr bool kTwoKernels = true;                    // none of fuse_dq, band and store_ds
 constexpr bool kHasKeys = true;                       // dK or dV is requested
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // gradients that attune_keys computes
 constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together

@@ -6,7 +6,7 @@
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
 #pragma once
 
-#include "cuda/backward_sm90/backward_layout.cuh"
+#include "cuda/backward_sm90/layout.cuh"
 #include "cuda/parts/mask.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tma.cuh"

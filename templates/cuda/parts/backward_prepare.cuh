@@ -2,12 +2,16 @@
 // The first step of the gradient kernels: writes L2 = lse * log2(e) and delta of every row to the
 // workspace. Rows are padded to whole tiles, so that later kernels copy these sums without looking
 // at lengths. shared/layouts/backward_prepare_layout.h maps lanes to rows. Blocks take the heads in
-// reverse order, because the next kernel begins with the first heads.
+// reverse order, because the next kernel begins with the first heads. A family that has more in its
+// workspace declares begin_launch() and begin_rows() ahead of this file; others have
+// none/other_workspace.cuh.
 #pragma once
 
-#include "cuda/parts/dropout_source.cuh"   // where kDropout
-#include "cuda/parts/fused_workspace.cuh"  // where kFused
+#include "cuda/parts/dropout_source.cuh"  // where kDropout
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/dependent_launch.cuh"  // where kInOrder
+#include "cuda/parts/none/dropout.cuh"
+#include "cuda/parts/none/other_workspace.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/streamed_loads.cuh"
@@ -66,9 +70,9 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     attune_prepare(const __grid_constant__ AttentionArgs args,
                    const __grid_constant__ DropoutArgs dropout,  // where kDropout
                    const __grid_constant__ GradientArgs gradients) {
-  let_next_grid_start();                                                       // unless kInOrder
-  wait_for_prior_grid();                                                       // unless kInOrder
-  if (blockIdx.x == 0 && threadIdx.x == 0) *FusedWorkspace(args).drawn() = 0;  // where kFused
+  let_next_grid_start();
+  wait_for_prior_grid();
+  if (blockIdx.x == 0 && threadIdx.x == 0) begin_launch(args);
   if (args.seqlen_q == 0 || args.batch == 0) return;
   const int rows = padded_rows(args);
   const auto blocks = static_cast<unsigned>(backward_prepare_blocks(rows, kHeadDimV));
@@ -89,15 +93,11 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
                .dlse[batch * gradients.dlse_batch_stride + head * gradients.dlse_head_stride + row];
   float delta = make_delta(args, gradients.dout, {batch, head, first}, lane) - dlse;
   if (!has_row) return;
-  if (inside && row % kKeyBlockM == 0) {                            // where kFused
-    const FusedWorkspace fused(args);                               // where kFused
-    *fused.turn(of_all * fused.blocks() + row / kKeyBlockM) = 0;    // where kFused
-    fused.turn(of_all * fused.blocks() + row / kKeyBlockM)[1] = 0;  // where kDqFree
-  }                                                                 // where kFused
+  if (inside) begin_rows(args, of_all, row);
   const bool empty = lse == -infinity;
   float* const sums = row_sums(args, batch, head);
   sums[row] = empty ? infinity : lse * kLog2E;
-  delta *= kept_part(dropout);  // where kDropout
+  delta *= kept_part(dropout);
   sums[rows + row] = empty ? 0.f : delta;
 }
 

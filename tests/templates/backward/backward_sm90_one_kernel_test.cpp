@@ -27,7 +27,8 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
     const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
     const BackwardFusedLayout l = backward_fused_layout(tile);
     expect_regions(testing::fused_regions_of(tile), l.bytes);
-    expect_regions(testing::apart_regions_of(tile), backward_apart_bytes(l, kFusedDsSlots));
+    expect_regions(testing::dq_warpgroup_regions_of(tile),
+                   backward_dq_warpgroup_bytes(l, kFusedDsSlots));
     if (step * head_dim == 8192) {
       EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
     }
@@ -39,11 +40,11 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
 TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
-    const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kFreeDsSlots};
+    const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kUnorderedDsSlots};
     const BackwardFusedLayout others = backward_fused_layout(tile);
-    const BackwardFreeLayout l = backward_free_layout(others, rows, head_dim);
-    EXPECT_EQ(kFreeCopiers * l.part_bytes, rows * head_dim * 4);
-    expect_regions(testing::free_regions_of(tile), l.bytes);
+    const BackwardUnorderedLayout l = backward_unordered_layout(others, rows, head_dim);
+    EXPECT_EQ(kDqCopiers * l.part_bytes, rows * head_dim * 4);
+    expect_regions(testing::unordered_regions_of(tile), l.bytes);
     EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
   }
 }
@@ -134,7 +135,7 @@ TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
 // A separate warpgroup computes dQ if steps have 64 rows and head dims are at most 64. Otherwise
 // the two warpgroups of keys do.
 TEST(BackwardSm90Launch, ASeparateWarpgroupComputesDqOfSmallHeads) {
-  const BackwardApartRegisters r = kApartRegisters;
+  const DqWarpgroupRegisters r = kDqWarpgroupRegisters;
   EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
   const auto threads = [&r](const char* dims) {
     const Problem p =

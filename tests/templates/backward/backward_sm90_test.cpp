@@ -55,9 +55,9 @@ TEST(VisibleRows, AreTheRowsThatSeeTheKey) {
 std::vector<testing::Region> regions_of_kernel(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kBand) return regions_of(backward_band_layout());
   if (kernel.makes != BackwardMakes::kAll) return regions_of(kernel.tile);
-  if (!kernel.ordered) return testing::free_regions_of(kernel.tile);
-  return kernel.dq_apart ? testing::apart_regions_of(kernel.tile)
-                         : testing::fused_regions_of(kernel.tile);
+  if (!kernel.ordered) return testing::unordered_regions_of(kernel.tile);
+  return kernel.dq_warpgroup ? testing::dq_warpgroup_regions_of(kernel.tile)
+                             : testing::fused_regions_of(kernel.tile);
 }
 
 TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
@@ -86,9 +86,9 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
         const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
         EXPECT_LE(warpgroups * registers.consumer + registers.producer,
                   (warpgroups + 1) * registers.launch);
-        EXPECT_LT(kernel.accumulators, kernel.dq_apart   ? kApartRegisters.keys
-                                       : registers.moved ? registers.consumer
-                                                         : registers.launch);
+        EXPECT_LT(kernel.accumulators, kernel.dq_warpgroup ? kDqWarpgroupRegisters.keys
+                                       : registers.moved   ? registers.consumer
+                                                           : registers.launch);
       }
     }
   }

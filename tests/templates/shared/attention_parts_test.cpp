@@ -31,7 +31,7 @@ constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
 }  // namespace attune
 
-#include "cuda/backward_sm90/dq_turn_order.cuh"
+#include "cuda/backward_sm90/one_kernel/dq_order.cuh"
 #include "cuda/mma/shared_tile.cuh"
 #include "cuda/mma/tile_copy.cuh"
 #include "cuda/parts/mask.cuh"

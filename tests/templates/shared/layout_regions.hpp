@@ -3,10 +3,10 @@
 // in templates/shared; the bytes that a kernel uses are counted here again, from its tiles.
 #pragma once
 
-#include "templates/shared/layouts/backward_apart_layout.h"
 #include "templates/shared/layouts/backward_band_layout.h"
-#include "templates/shared/layouts/backward_free_layout.h"
+#include "templates/shared/layouts/backward_dq_warpgroup_layout.h"
 #include "templates/shared/layouts/backward_sm80_layout.h"
+#include "templates/shared/layouts/backward_unordered_layout.h"
 #include "templates/shared/layouts/decode_layout.h"
 #include "templates/shared/layouts/mla_sm90_layout.h"
 #include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
@@ -152,22 +152,23 @@ inline std::vector<Region> fused_regions_of(const BackwardSm90Tile& t) {
 }
 
 // Also with a warpgroup for dQ.
-inline std::vector<Region> apart_regions_of(const BackwardSm90Tile& t) {
+inline std::vector<Region> dq_warpgroup_regions_of(const BackwardSm90Tile& t) {
   std::vector<Region> all = fused_regions_of(t);
-  all.push_back({"ds empty", backward_apart_ds_empty(backward_fused_layout(t)), 8 * t.ds_slots});
+  all.push_back(
+      {"ds empty", backward_dq_warpgroup_ds_empty(backward_fused_layout(t)), 8 * t.ds_slots});
   return all;
 }
 
 // The kernel whose blocks add to dQ in any order. Staging holds a half of dQ in fp32, or dK.
-inline std::vector<Region> free_regions_of(const BackwardSm90Tile& t) {
-  const BackwardFreeLayout l =
-      backward_free_layout(backward_fused_layout(t), t.step_rows, t.head_dim_qk);
+inline std::vector<Region> unordered_regions_of(const BackwardSm90Tile& t) {
+  const BackwardUnorderedLayout l =
+      backward_unordered_layout(backward_fused_layout(t), t.step_rows, t.head_dim_qk);
   std::vector<Region> all = fused_regions_of(t);
-  all.push_back({"ds empty", l.ds_empty, 8 * kFreeDsSlots, 16});
-  all.push_back({"dq full", l.full, 8 * kFreeCopiers});
-  all.push_back({"dq empty", l.empty, 8 * kFreeCopiers});
+  all.push_back({"ds empty", l.ds_empty, 8 * kUnorderedDsSlots, 16});
+  all.push_back({"dq full", l.full, 8 * kDqCopiers});
+  all.push_back({"dq empty", l.empty, 8 * kDqCopiers});
   add_slots(
-      all, "staging", l.staging, kFreeCopiers, l.staging_bytes,
+      all, "staging", l.staging, kDqCopiers, l.staging_bytes,
       padded(std::max<int64_t>(4 * t.step_rows * t.head_dim_qk / 2, panel_bytes(64, t.head_dim_qk)),
              1024),
       kSwizzled);

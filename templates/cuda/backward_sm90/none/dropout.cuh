@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dropout of the kernels of backward_sm90 that have none: keeps everything. Functions are static:
+// with a `this`, the compiler orders some registers otherwise.
+#pragma once
+
+#include "cuda/parts/none/arguments.cuh"
+
+namespace none {
+
+struct GradientDropout {
+  template <class Dropout>
+  __device__ __forceinline__ explicit GradientDropout(const Dropout&) {}
+
+  template <class Args>
+  __device__ __forceinline__ static void begin(const Args&, int, int, int) {}
+  __device__ __forceinline__ static void make(int) {}
+  __device__ __forceinline__ static float kept(float dp, int) { return dp; }
+  template <class P>
+  __device__ __forceinline__ static void keep(P&) {}
+  template <class Gradient>
+  __device__ __forceinline__ static void scale_kept(Gradient&) {}
+};
+
+struct RowsDropout : GradientDropout {
+  using GradientDropout::GradientDropout;
+  __device__ __forceinline__ static void take_part(float (&)[2]) {}
+};
+
+struct KeysDropout : GradientDropout {
+  static constexpr int kRegisters = 0;
+  using GradientDropout::GradientDropout;
+  template <class S, class P>
+  __device__ __forceinline__ static void redo(int, const S&, const S&, const float (&)[2], P&, P&) {
+  }
+};
+
+}  // namespace none
+
+namespace attune {
+using namespace none;
+}  // namespace attune

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants of the kernel of backward_sm90 that makes all gradients.
+#pragma once
+
+#include "cuda/backward_sm90/keys.cuh"
+#include "shared/layouts/backward_dq_warpgroup_layout.h"
+#include "shared/layouts/backward_sm90_layout.h"
+#include "shared/layouts/backward_unordered_layout.h"
+
+namespace attune {
+
+// True if a separate warpgroup makes dQ (dq_warpgroup.cuh).
+constexpr bool kHasDqWarpgroup =
+    kOrdered != 0 && backward_has_dq_warpgroup(kKeyBlockM, kHeadDimQk, kHeadDimV);
+// True if the gradients of a step are made for half of its rows at a time (steps_in_halves.cuh).
+constexpr bool kInHalves =
+    kOrdered != 0 && backward_fused_in_halves(kKeyBlockM, kHeadDimQk + kHeadDimV);
+
+constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
+    {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true, kDsSlots});
+constexpr BackwardUnorderedLayout kUnorderedLayout =
+    backward_unordered_layout(kFusedLayout, kKeyBlockM, kHeadDimQk);
+// Barriers of slots of dS that readers release (ds.cuh).
+constexpr int kDsEmpty =
+    kOrdered != 0 ? backward_dq_warpgroup_ds_empty(kFusedLayout) : kUnorderedLayout.ds_empty;
+constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // columns of dQ
+constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // the half of dQ that a warpgroup makes
+
+constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
+constexpr int kDqWarps = kHasDqWarpgroup ? kWarpgroupThreads / 32 : kFusedWarps;  // that make dQ
+constexpr int kMultiplying = kFusedWarps + (kHasDqWarpgroup ? kDqWarps : 0);      // warps
+constexpr int kBarrierK = 4;  // named barrier of all warps that multiply K; lower ids: warpgroups
+
+template <bool kFirst, class First, class Second>
+struct Either {
+  using Type = First;
+};
+template <class First, class Second>
+struct Either<false, First, Second> {
+  using Type = Second;
+};
+
+}  // namespace attune

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and what blocks of keys must know of
+// each other. For each head of Q and block of kKeyBlockM rows, the workspace holds the accumulators
+// of both warpgroups, in register order. The number of drawn tiles is at the end.
+//
+//   ordered dQ:    a turn for each block of rows, the count of blocks of keys that have added. The
+//                  turns follow dQ of all blocks.
+//   unordered dQ:  a claim for each half of a block of rows, right after dQ of the block
+#pragma once
+
+#include "cuda/parts/row_sums.cuh"
+#include "shared/layouts/backward_unordered_layout.h"
+
+namespace attune {
+
+constexpr int kFusedFloats = kKeyBlockM * kHeadDimQk;  // of a block of rows
+constexpr int kFusedStride = kFusedFloats + (kOrdered != 0 ? 0 : kClaimWords);
+
+class FusedWorkspace {
+ public:
+  __device__ __forceinline__ explicit FusedWorkspace(const AttentionArgs& args)
+      : blocks_((args.seqlen_q + kKeyBlockM - 1) / kKeyBlockM),
+        heads_(static_cast<long long>(args.batch) * args.num_heads_q),
+        dq_(static_cast<char*>(args.workspace) + backward_sums_bytes(heads_, padded_rows(args))) {}
+
+  __device__ __forceinline__ int blocks() const { return blocks_; }
+  // Returns dQ of block `at`, counted over all heads of all batch entries.
+  __device__ __forceinline__ float* dq(long long at) const {
+    return reinterpret_cast<float*>(dq_) + at * kFusedStride;
+  }
+  // Returns the turn of block `at`, or the claim of its first half.
+  __device__ __forceinline__ int* turn(int at) const {
+    if constexpr (kOrdered != 0)
+      return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;
+    else
+      return reinterpret_cast<int*>(dq(at) + kFusedFloats);
+  }
+  __device__ __forceinline__ int* drawn() const {
+    return reinterpret_cast<int*>(dq(heads_ * blocks_)) + heads_ * blocks_;
+  }
+
+ private:
+  int blocks_;
+  long long heads_;
+  char* dq_;
+};
+
+// Sets the number of drawn tiles to zero. attune_prepare calls this and begin_rows().
+__device__ __forceinline__ void begin_launch(const AttentionArgs& args) {
+  *FusedWorkspace(args).drawn() = 0;
+}
+
+// Sets the turn, or the claims, of the block that begins with row `row` to zero.
+__device__ __forceinline__ void begin_rows(const AttentionArgs& args, int head, int row) {
+  if (row % kKeyBlockM != 0) return;
+  const FusedWorkspace fused(args);
+  *fused.turn(head * fused.blocks() + row / kKeyBlockM) = 0;
+  if constexpr (kOrdered == 0) fused.turn(head * fused.blocks() + row / kKeyBlockM)[1] = 0;
+}
+
+}  // namespace attune
