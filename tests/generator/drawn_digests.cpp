@@ -2,8 +2,10 @@
 // Prints digests of the machine code of random kernels, with any legal config. Kernels of op
 // prefill have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by
 // hand while a template changes:
+//   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH PROBLEM ...
+//     the default config of each problem: key, tab, a line as in tests/golden/sass_digests.txt
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
-//     draws COUNT kernels from seed FIRST on: key, tab, a line as in tests/golden/sass_digests.txt.
+//     the same for random kernels: draws COUNT kernels from seed FIRST on.
 //     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
 //     ones, and TEXTS gets each kernel's source. Equal arguments draw equal kernels, as long as the
 //     families' rules stay the same.
@@ -39,7 +41,8 @@ using testing::MatrixKernel;
 
 struct Request {
   std::string templates, texts, kernel_template, arch;
-  uint64_t first = 0, count = 0;
+  std::vector<std::string> problems;
+  uint64_t first = 0, count = 0;  // without problems
 };
 
 void use_templates(const fs::path& folder) {
@@ -60,7 +63,8 @@ const Compiler& compiler_for(const Device& device) {
   return device.target() == Target::kCuda ? *open_nvrtc_compiler() : device.compiler();
 }
 
-// A kernel of op prefill has any features and programs. Other ops draw from the compile matrix.
+// A kernel of op prefill has any features and programs. Other ops have a spec of the compile
+// matrix.
 MatrixKernel draw(uint64_t seed, const Device& device, const KernelTemplate& kernel_template,
                   const std::vector<KernelSpec>& specs) {
   const Arch arch = device.archs().front();
@@ -84,7 +88,16 @@ std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
     return kernel_template.refuses(spec, device.archs().front()).has_value();
   });
   std::vector<MatrixKernel> kernels;
-  if (specs.empty()) return kernels;
+  for (const std::string& text : request.problems) {
+    const Problem problem = parse_problem(text);
+    const KernelSpec spec = spec_of(problem);
+    const Arch arch = device.archs().front();
+    kernels.push_back(
+        {&kernel_template, spec, arch,
+         kernel_template.default_config(spec, arch, shape_of(problem), device.facts()),
+         xxh3_128_hex(text).substr(0, 12)});
+  }
+  if (specs.empty() || !kernels.empty()) return kernels;
   std::set<std::string> seen;
   for (uint64_t seed = request.first; seed < request.first + request.count; ++seed) {
     MatrixKernel kernel = draw(seed, device, kernel_template, specs);
@@ -155,15 +168,19 @@ int run(std::vector<std::string> words) {
     if (words[0] == "--texts") request.texts = words[1];
     words.erase(words.begin(), words.begin() + 2);
   }
-  if (words.size() != 4) {
-    std::cerr << "usage: drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST "
-                 "COUNT | --list\n";
+  if (words.size() < 3) {
+    std::cerr << "usage: drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH "
+                 "PROBLEM ... | FIRST COUNT\n";
     return 2;
   }
   request.kernel_template = words[0];
   request.arch = words[1];
-  request.first = std::strtoull(words[2].c_str(), nullptr, 10);
-  request.count = std::strtoull(words[3].c_str(), nullptr, 10);
+  if (words[2].find('=') != std::string::npos) {
+    request.problems.assign(words.begin() + 2, words.end());
+  } else {
+    request.first = std::strtoull(words[2].c_str(), nullptr, 10);
+    request.count = words.size() > 3 ? std::strtoull(words[3].c_str(), nullptr, 10) : 1;
+  }
   if (!request.templates.empty()) use_templates(request.templates);
   if (request.arch != "cpu" && open_nvrtc_compiler() == nullptr) {
     std::cerr << nvrtc_advice() << "\n";

@@ -86,14 +86,17 @@ std::string text_of(const LaunchSizes& sizes) {
   return text;
 }
 
-// Returns the structs of arguments that a kernel's source declares.
+// Returns the structs of arguments that a kernel's source declares, in alphabetical order: the
+// order of includes means nothing.
 std::string argument_structs(const std::string& source) {
-  std::string text;
+  std::map<std::string, std::string> texts;
   for (const testing::Section& section : testing::sections_of(source))
     if (section.path.starts_with("shared/") &&
         (section.path.ends_with("_args.h") || section.path == "shared/kernel_arguments.h"))
-      text += section.path + "\n" + comment_free(section.text);
-  return text;
+      texts[section.path] = comment_free(section.text);
+  std::string all;
+  for (const auto& [path, text] : texts) all += path + "\n" + text;
+  return all;
 }
 
 // Returns everything that the host gives a kernel of this config.

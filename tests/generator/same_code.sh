@@ -58,7 +58,7 @@ draw() {
 if [ "$form" = drawn ]; then
   cmake --build "$build" --target drawn_digests kernel_digests
   of_commit=("$build/bin/drawn_digests" --templates "$other/source/templates")
-  if ! git diff --quiet "$commit" -- generator runtime tuner; then
+  if ! git diff --quiet "$commit" -- 'generator/*.[ch]pp' 'runtime/*.[ch]pp' 'tuner/*.[ch]pp'; then
     build_commit drawn_digests
     of_commit=("$other/build/bin/drawn_digests")
   fi

@@ -156,7 +156,7 @@ int num_feature_pairs() {
 Config random_config(std::mt19937_64& random, const SearchSpace& space, Config config) {
   constexpr int kSteps = 60;
   const std::vector<Knob>& knobs = space.knobs();
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kSteps && !knobs.empty(); ++step) {
     Config changed = config;
     for (uint64_t left = 1 + random() % 3; left > 0; --left) {
       const Knob& knob = knobs[random() % knobs.size()];

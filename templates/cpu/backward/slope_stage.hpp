@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/parts/panel_rows.hpp"
+#include "cpu/parts/score_functions.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "generated/slope_program.h"
 #include "shared/kernel_arguments.h"
