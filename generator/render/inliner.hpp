@@ -7,8 +7,8 @@
 //   #include "cuda/sm90/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name. A
 // constant alone is true if the kernel has it. An editor or nvcc reads such a line as a plain
-// include. A line with one parameter of a `__global__` function may end in a condition too; no other
-// line may. A line that ends in `// unless kMaskProgram` is for kernels without that constant. With
+// include. A line with one parameter of a `__global__` function may end in a condition too, and no
+// other line may. A line that ends in `// unless kMask` is for kernels without that constant. With
 // `// where kScored unless kRequestLengths` the first condition must hold and the second must not.
 //
 // Labels give the file of each line: "// ---- path" at the beginning of the file's text, "// ----
