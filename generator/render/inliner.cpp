@@ -48,6 +48,22 @@ std::optional<long long> number(std::string_view text) {
   return value;
 }
 
+constexpr std::string_view kWhere = " // where k", kUnless = " // unless ";
+
+// Returns where the condition of a line begins, or npos. A line that begins with its mark is a
+// comment.
+size_t condition_at(std::string_view line, std::string_view mark) {
+  const size_t at = line.find(mark);
+  return line.find_first_not_of(' ') <= at ? at : std::string_view::npos;
+}
+
+// True for a line that holds one parameter and nothing else, with or without a comma at either end.
+bool is_parameter(std::string_view code) {
+  code.remove_prefix(std::min(code.find_first_not_of(" ,"), code.size()));
+  return code.starts_with("const __grid_constant__ ") &&
+         code.find_first_of("{}") == std::string_view::npos;
+}
+
 std::string_view text_of(std::string_view path, const KernelTemplate& kernel_template) {
   if (const auto text = bundled_text(path)) return *text;
   throw Error(ErrorCode::kInternal,
@@ -90,8 +106,19 @@ void Inliner::inline_generated(std::string_view path) {
 }
 
 void Inliner::inline_text(std::string_view path, std::string_view text) {
-  while (!text.empty()) {
+  bool in_head = false;  // between `__global__` and the kernel's body
+  for (int number = 1; !text.empty(); ++number) {
     const std::string_view line = take_line(&text);
+    const std::string_view code = line.substr(0, line.find("//"));
+    in_head = in_head || code.find("__global__") != std::string_view::npos;
+    const bool has_condition = condition_at(line, kWhere) != std::string_view::npos ||
+                               condition_at(line, kUnless) != std::string_view::npos;
+    if (has_condition && !code.starts_with("#include \"") && !(in_head && is_parameter(code)))
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("{}:{} has a condition; it must be on an #include line or on a line "
+                              "with one parameter of a __global__ function: \"{}\"",
+                              path, number, line));
+    in_head = in_head && code.find('{') == std::string_view::npos;
     if (const std::string_view included = included_path(line); !included.empty()) {
       if (is_needed(line)) inline_path(included);
     } else if (line != "#pragma once" && !line.starts_with("// SPDX-") && is_needed(line)) {
@@ -139,13 +166,11 @@ const Constant* Inliner::constant(std::string_view name) const {
 // True if the line's condition holds or the line has none. Lines that begin with a comment have no
 // condition.
 bool Inliner::is_needed(std::string_view line) const {
-  constexpr std::string_view kMark = " // where k", kExcept = " // unless ";
-  if (const size_t at = line.find(kExcept);
-      at != std::string_view::npos && line.find_first_not_of(' ') <= at)
-    return constant(line.substr(at + kExcept.size())) == nullptr;
-  const size_t mark = line.find(kMark);
-  if (mark == std::string_view::npos || line.find_first_not_of(' ') > mark) return true;
-  std::string_view condition = line.substr(mark + kMark.size() - 1);
+  if (const size_t at = condition_at(line, kUnless); at != std::string_view::npos)
+    return constant(line.substr(at + kUnless.size())) == nullptr;
+  const size_t mark = condition_at(line, kWhere);
+  if (mark == std::string_view::npos) return true;
+  std::string_view condition = line.substr(mark + kWhere.size() - 1);
   const std::string_view name = take_word(&condition), comparison = take_word(&condition),
                          value = take_word(&condition);
   const Constant* found = constant(name);

@@ -7,10 +7,9 @@
 //   #include "cuda/sm90/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name. A
 // constant alone is true if the kernel has it. An editor or nvcc reads such a line as a plain
-// include. Any other line may end in a condition too, so that a kernel's text has no unused parts.
-// A line that ends in `// unless kMaskProgram` is for kernels without that constant; in the others
-// another line replaces it. With `// where kScored unless kRequestLengths` the first condition must
-// hold and the second must not.
+// include. A line with one parameter of a `__global__` function may end in a condition too, and no
+// other line may. A line that ends in `// unless kMask` is for kernels without that constant. With
+// `// where kScored unless kRequestLengths` the first condition must hold and the second must not.
 //
 // Labels give the file of each line: "// ---- path" at the beginning of the file's text, "// ----
 // path, continued" after an included file. The namespace remains open between files.
@@ -38,7 +37,7 @@ class Inliner {
       : kernel_template_(kernel_template), preamble_(preamble), parts_(parts) {}
 
   // Returns `head`, then the template with its includes. Throws kInternal for an include that is
-  // neither in templates/ nor generated, and for an invalid condition.
+  // neither in templates/ nor generated, and for an invalid or misplaced condition.
   std::string run(std::string head);
 
  private:
