@@ -185,25 +185,25 @@ TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
   EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,stages=2").count(parts + "kv_split.cuh"), 1U);
 }
 
-// A condition with < or > selects lines that only narrow, or only wide, heads have.
-TEST(Renderer, LinesForWideHeadsAreOnlyInTheirText) {
+TEST(Renderer, PartsForWideHeadsAreOnlyInTheirText) {
   const KernelTemplate& t = template_by_name("prefill_sm90");
-  const auto text = [&](const char* head_dim) {
+  const auto source = [&](const char* head_dim) {
     return render_default(t, (std::string("dtype=bf16,heads=8,seqlen=4096,") + head_dim).c_str(),
-                          "sm_90a")
-        .text;
+                          "sm_90a");
   };
-  const std::string plain = text("head_dim=256"), wide = text("head_dim=512"),
-                    wide_qk = text("head_dim_qk=512,head_dim_v=64");
-  for (const char* word :
-       {"constexpr int kVSlices", "constexpr int kLastVColumn", "kKParts", "kHeadDimQk <= 576,"})
-    EXPECT_EQ(plain.find(word), std::string::npos) << word;
-  EXPECT_NE(plain.find("kHeadDimQk <= 256,"), std::string::npos);
-  EXPECT_EQ(wide.find("kHeadDimQk <= 256,"), std::string::npos);
-  EXPECT_NE(wide.find("kHeadDimQk <= 576,"), std::string::npos);
-  EXPECT_NE(wide.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "a slice has 256";
-  EXPECT_EQ(wide_qk.find("constexpr int kVSlices"), std::string::npos);
-  EXPECT_NE(wide_qk.find("kKParts"), std::string::npos);
+  const Source plain = source("head_dim=256"), wide = source("head_dim=512"),
+               wide_qk = source("head_dim_qk=512,head_dim_v=64");
+  for (const char* part : {"cuda/sm90/k_parts.cuh", "cuda/sm90/wide_loads.cuh"}) {
+    EXPECT_EQ(files_in(plain).count(part), 0U) << part;
+    EXPECT_EQ(files_in(wide).count(part), 1U) << part;
+    EXPECT_EQ(files_in(wide_qk).count(part), 1U) << part;
+  }
+  EXPECT_EQ(files_in(plain).count("cuda/sm90/none/wide_heads.cuh"), 1U);
+  EXPECT_EQ(files_in(wide).count("cuda/sm90/none/wide_heads.cuh"), 0U);
+  EXPECT_EQ(files_in(plain).count("cuda/parts/v_slice.cuh"), 0U);
+  EXPECT_EQ(files_in(wide).count("cuda/parts/v_slice.cuh"), 1U);
+  EXPECT_EQ(files_in(wide_qk).count("cuda/parts/v_slice.cuh"), 0U);
+  EXPECT_NE(wide.text.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "a slice";
 }
 
 TEST(Renderer, SourcesAreSelfContained) {

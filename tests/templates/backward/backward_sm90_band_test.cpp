@@ -172,12 +172,16 @@ TEST(Band, WalksComeToTheirEnd) {
         for (int place = run.first_place(); place < run.end; ++place) {
           advance([] {});
           const bool keys = run.has_keys(place);
-          if (keys) ASSERT_GT(keys_loaded, keys_taken) << to_text(p) << " keys of " << place;
+          if (keys) {
+            ASSERT_GT(keys_loaded, keys_taken) << to_text(p) << " keys of " << place;
+          }
           keys_given += held, held = keys;
           advance([] {});
           if (run.has_row(place - 2)) ++given;
           advance([] {});
-          if (run.has_row(place)) ASSERT_GT(summed, taken++) << to_text(p) << " rows of " << place;
+          if (run.has_row(place)) {
+            ASSERT_GT(summed, taken++) << to_text(p) << " rows of " << place;
+          }
           keys_taken += keys;
         }
         keys_given += held, held = 0;
