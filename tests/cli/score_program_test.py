@@ -57,7 +57,7 @@ def main():
         source = run("emit", "--arch", "cpu", "--problem", problems[0], "--what", "source")
         assert "score_element" in source and "kScored" in source, source
         plain = run("emit", "--arch", "cpu", "--problem", BASE + ",mask=none", "--what", "source")
-        assert "kScored" not in plain and "score_element" not in plain, plain
+        assert "kScored = true" not in plain and "score_element" not in plain, plain
 
         # Options say what @FILE says, and a text may stand in a file's place.
         plain = ("--target", "cpu", "--problem", f"{BASE},mask=none")

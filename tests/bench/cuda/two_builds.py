@@ -23,7 +23,8 @@ def words_of(problems):
 
 def run(program, words):
     done = subprocess.run([program, *words], capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode != 0:
+    spills = words[0] == "compile" and done.returncode == 4  # a default kernel that spills is timed too
+    if done.returncode != 0 and not spills:
         sys.exit(f"{program} {words[0]} failed: {done.stderr.strip()}")
     return done.stdout
 

@@ -120,7 +120,7 @@ TEST(BackwardSm80Source, HasOnlyThePartsThatItsScoresNeed) {
 // Built-in features give finite numbers for rows past the end; user programs may give NaN.
 TEST(BackwardSm80Source, MasksRowsPastTheEndForUserPrograms) {
   const Arch arch = parse_arch("sm_80");
-  const std::string masks = "min(range.full_end, args.seqlen_q / kRows)";
+  const std::string masks = "constexpr bool kUserScores = true";
   Problem p = problem("head_dim=64,softcap=30,bias=bf16");
   const auto has = [&] {
     return render(backward_sm80(), spec_of(p), arch, default_of(p, arch)).text.find(masks) !=

@@ -124,7 +124,7 @@ TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
     EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
     const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
     const bool products = text.find("void wgmma_p_dout_half(") != std::string::npos;
-    EXPECT_EQ(text.find("class StepsInHalves") != std::string::npos, products) << head_dim;
+    EXPECT_EQ(text.find("class StepsInHalves : public") != std::string::npos, products) << head_dim;
     return products;
   };
   EXPECT_TRUE(has_halves(64, 128));

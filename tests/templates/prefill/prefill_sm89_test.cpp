@@ -127,7 +127,8 @@ std::string source_of(const std::string& problem) {
 // With a mask program, a tile of a call without keys visits a block. That block has no factors of K
 // and V.
 TEST(PrefillSm89, CallsWithoutKeysReadNoFactorsOfBlocks) {
-  const std::string step = "Step step(const KernelParts& args", guard = "args.base.seqlen_kv == 0)",
+  const std::string step = "Step step(const KernelParts& args",
+                    guard = "if (kMaskProgram && args.base.seqlen_kv == 0)",
                     read = "factor_of<kScaleBlockKv>(args.scales.k_scale";
   const std::string blocks = "dtype=e4m3,head_dim=64,scale_block=64";
   const std::string masked = source_of(blocks + ",documents=1");
@@ -135,7 +136,8 @@ TEST(PrefillSm89, CallsWithoutKeysReadNoFactorsOfBlocks) {
   ASSERT_LT(begin, end);
   const size_t at = masked.find(guard, begin);
   EXPECT_TRUE(at != std::string::npos && at < end);
-  EXPECT_EQ(source_of(blocks).find(guard), std::string::npos);
+  EXPECT_NE(masked.find("constexpr bool kMaskProgram = true"), std::string::npos);
+  EXPECT_EQ(source_of(blocks).find("constexpr bool kMaskProgram"), std::string::npos);
 }
 
 class PrefillSm89Compile : public ::testing::Test {

@@ -27,6 +27,7 @@ constexpr int kWindowRight = ATTUNE_TEST_RIGHT;
 constexpr Dtype kDtypeKv = Dtype::kBf16;
 constexpr int kGqaRatio = 4;
 constexpr int kVSlices = 1, kLastVColumn = 0;
+constexpr bool kUserScores = true;  // row_blocks() masks rows past the end
 constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
 }  // namespace attune
