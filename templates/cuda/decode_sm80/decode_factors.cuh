@@ -18,13 +18,15 @@ constexpr int kFactorBytes = decode_factor_bytes(kKeys), kVFactorsAt = kKeys * 4
 
 constexpr int kFactorArrivals = 32;  // of the lanes that load factors, at a slot's barrier
 
+using FactorsAddress = unsigned;  // in shared memory, of the factors of a tile's keys
+
 // The ring of factors of a warp's slots.
 class KeyFactorRing {
  public:
   __device__ __forceinline__ KeyFactorRing(unsigned shared, int ring)
       : first_(shared + kShared.bytes + ring * (kStages * kFactorBytes)) {}
 
-  __device__ __forceinline__ unsigned slot(int stage) const {
+  __device__ __forceinline__ FactorsAddress slot(int stage) const {
     return first_ + stage * kFactorBytes;
   }
   // Copies the factors of a tile. A lane has key lane % kKeys: of V for the upper lanes if a tile
@@ -60,7 +62,7 @@ __device__ __forceinline__ void factors_of_lane(unsigned factors, int n, float (
 class KeyFactors {
  public:
   template <int kTiles>
-  __device__ __forceinline__ void multiply_scores(unsigned factors,
+  __device__ __forceinline__ void multiply_scores(FactorsAddress factors,
                                                   float (&scores)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
@@ -72,7 +74,7 @@ class KeyFactors {
   }
   // Raises the unit if a factor of V is above it.
   template <int kTiles>
-  __device__ __forceinline__ void raise_unit(unsigned factors, float (&output)[kTiles][4]) {
+  __device__ __forceinline__ void raise_unit(FactorsAddress factors, float (&output)[kTiles][4]) {
     unsigned largest = 0;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
@@ -98,7 +100,7 @@ class KeyFactors {
     }
   }
   // Multiplies the weights of score tile `n` by the factors of their keys, relative to the unit.
-  __device__ __forceinline__ void multiply_weights(unsigned factors, int n,
+  __device__ __forceinline__ void multiply_weights(FactorsAddress factors, int n,
                                                    float (&weights)[4]) const {
     float two[2];
     factors_of_lane(factors + kVFactorsAt, n, two);

@@ -86,7 +86,9 @@ class DecodeLoads {
 
   __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
   // Returns the address of the factors of the slot's keys.
-  __device__ __forceinline__ unsigned factors(int stage) const { return factors_.slot(stage); }
+  __device__ __forceinline__ FactorsAddress factors(int stage) const {
+    return factors_.slot(stage);
+  }
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
   // with kTogether.

@@ -73,7 +73,7 @@ class DecodeProducts {
   }
 
   // Sets the address of the factors of the next tile's keys.
-  __device__ __forceinline__ void take_factors(unsigned factors) { factors_ = factors; }
+  __device__ __forceinline__ void take_factors(FactorsAddress factors) { factors_ = factors; }
 
   // Adds tile `tile` of the request. Slot `slot` holds it.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
@@ -225,7 +225,7 @@ class DecodeProducts {
   float output_[1][kOutputTiles][4];
   OnlineSoftmax<1> softmax_;
   KeyFactors key_factors_;
-  unsigned factors_ = 0;
+  FactorsAddress factors_{};
 };
 
 }  // namespace attune
