@@ -14,20 +14,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <set>
-#include <thread>
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/render/source_bundle.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "tests/generator/kernel_lines.hpp"
 #include "tests/generator/sass_digest.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tuner/fuzz/draw.hpp"
@@ -109,7 +108,7 @@ std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
 
 std::string code_line(const Request& request, const Device& device,
                       const MatrixKernel& kernel) try {
-  const Source source = render(*kernel.kernel_template, kernel.spec, kernel.arch, kernel.config);
+  const Source source = testing::source_of(kernel);
   if (!request.texts.empty()) {
     std::ofstream(fs::path(request.texts) / (kernel.id + ".txt")) << "// " << kernel.name() << "\n"
                                                                   << source.text;
@@ -118,24 +117,15 @@ std::string code_line(const Request& request, const Device& device,
   if (device.target() == Target::kCpu) return xxh3_128_hex(bytes);
   return testing::digest_line(kernel, bytes);
 } catch (const Error& error) {
-  const std::string message = error.what();
-  return "does not compile: " + message.substr(0, message.find('\n'));
+  return testing::refused_line(error);
 }
 
-void print_lines(const Request& request) {
+void print_drawn(const Request& request) {
   const std::shared_ptr<const Device> device = device_for(request.arch);
-  const std::vector<MatrixKernel> kernels = draw(request, *device);
   if (!request.texts.empty()) fs::create_directories(request.texts);
-  std::vector<std::string> lines(kernels.size());
-  std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i)
-    threads.emplace_back([&] {
-      for (size_t k; (k = next++) < kernels.size();)
-        lines[k] = kernels[k].key() + "\t" + code_line(request, *device, kernels[k]);
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& line : lines) std::cout << line << "\n";
+  testing::print_lines(draw(request, *device), [&](const MatrixKernel& kernel) {
+    return code_line(request, *device, kernel);
+  });
 }
 
 bool serves(const KernelTemplate& kernel_template, const std::vector<KernelSpec>& specs,
@@ -186,7 +176,7 @@ int run(std::vector<std::string> words) {
     std::cerr << nvrtc_advice() << "\n";
     return 77;
   }
-  print_lines(request);
+  print_drawn(request);
   return 0;
 }
 

@@ -12,19 +12,17 @@
 //     prints what differs between two outputs of `code`; returns 1 if anything does
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <set>
-#include <thread>
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
-#include "tests/generator/kernel_matrix.hpp"
+#include "tests/generator/kernel_lines.hpp"
 #include "tests/generator/render/golden_cases.hpp"
 #include "tests/generator/render/golden_text.hpp"
 #include "tests/generator/sass_digest.hpp"
@@ -33,6 +31,8 @@ namespace attune {
 namespace {
 
 using testing::MatrixKernel;
+using testing::print_lines;
+using testing::source_of;
 
 std::vector<MatrixKernel> kernels_by_key(const std::function<bool(const std::string&)>& is_wanted) {
   std::vector<MatrixKernel> kernels = testing::golden_cuda_kernels();
@@ -40,27 +40,6 @@ std::vector<MatrixKernel> kernels_by_key(const std::function<bool(const std::str
   for (MatrixKernel& kernel : testing::matrix_kernels(all_templates(), is_wanted))
     kernels.push_back(std::move(kernel));
   return kernels;
-}
-
-// Prints `line_of` of each kernel, in order, computed on all cores.
-template <class LineOf>
-void print_lines(const std::vector<MatrixKernel>& kernels, const LineOf& line_of) {
-  std::vector<std::string> lines(kernels.size());
-  std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i)
-    threads.emplace_back([&] {
-      for (size_t k; (k = next++) < kernels.size();) {
-        lines[k] = kernels[k].key() + "\t" + line_of(kernels[k]);
-        if (k % 100 == 99) std::cerr << fmt::format("{} of {} kernels\n", k + 1, kernels.size());
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& line : lines) std::cout << line << "\n";
-}
-
-Source source_of(const MatrixKernel& kernel) {
-  return render(*kernel.kernel_template, kernel.spec, kernel.arch, kernel.config);
 }
 
 std::string source_line(const MatrixKernel& kernel) {
@@ -73,8 +52,7 @@ std::string code_line(const MatrixKernel& kernel) try {
   return testing::digest_line(kernel,
                               open_nvrtc_compiler()->compile(source_of(kernel), kernel.arch).bytes);
 } catch (const Error& error) {
-  const std::string message = error.what();
-  return "does not compile: " + message.substr(0, message.find('\n'));
+  return testing::refused_line(error);
 }
 
 void print_sources(uint32_t step) {

@@ -16,6 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import timing  # noqa: E402
+
 
 def words_of(problems):
     return [word for problem in problems for word in ("--problem", problem)]
@@ -64,7 +67,7 @@ def main():
     for number, problem in enumerate(problems):
         old, new = ([turn[number] for turn in turns] for turns in samples)
         rows.append({"problem": problem, "old_us": statistics.median(old), "new_us": statistics.median(new),
-                     "ratio": statistics.median(a / b for a, b in zip(old, new))})
+                     "ratio": timing.paired_ratio(old, new)})
         print(f"{rows[-1]['ratio']:.3f}  {rows[-1]['old_us']:10.1f}  {rows[-1]['new_us']:10.1f}  {problem}", flush=True)
     ratios = [row["ratio"] for row in rows]
     print(f"median {statistics.median(ratios):.3f}, lowest {min(ratios):.3f}, of {len(ratios)} problems")
