@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family backward_cpu: gradients of attention on any CPU (templates/cpu/backward/backward_cpu.cpp).
-// Templates/cpu/backward_cpu.cpp explains the knobs.
+// Templates/cpu/backward/backward_cpu.cpp explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/families/any_dtype.hpp"
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/vector_constants.hpp"
 #include "generator/score/features/score_feature.hpp"
 
 namespace attune {

@@ -4,7 +4,6 @@
 #include "generator/families/families.hpp"
 
 #include "generator/core/problem/op.hpp"
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
@@ -21,10 +20,6 @@ class BackwardReferenceCpu final : public FixedTemplate {
   bool is_reference() const override { return true; }
 
   const Served& serves() const override { return serves_every_gradient(); }
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
-                                        const Config&) const override {
-    return constants_of_earlier_arguments(spec);
-  }
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     if (spec.backward.score_gradient != ScoreGradient::kNone)

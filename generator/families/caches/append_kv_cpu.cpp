@@ -2,7 +2,6 @@
 // append_kv_cpu: op append_kv on every CPU. Kernel: templates/cpu/small/append_kv.cpp.
 #include "generator/families/families.hpp"
 
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 
@@ -16,10 +15,6 @@ class AppendKvCpu final : public FixedTemplate {
                       1) {}
 
   const Served& serves() const override { return serves_appending(); }
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
-                                        const Config&) const override {
-    return constants_of_earlier_arguments(spec);
-  }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {
     return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
                                  ArgumentPart::kAppend}}}};

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
 #include "templates/shared/layouts/decode_blocks.h"
 #include "templates/shared/layouts/decode_chunks.h"
@@ -40,12 +39,9 @@ class DecodeCpu final : public KernelTemplate {
     return {.threads = 1};
   }
 
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+  std::vector<Constant> extra_constants(const KernelSpec&, const Arch& arch,
                                         const Config&) const override {
-    std::vector<Constant> constants = constants_of_earlier_arguments(spec);
-    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
-    constants.push_back({"int", "kVectors", "1"});
-    return constants;
+    return {{"int", "kVectorBytes", std::to_string(arch.vector_bytes)}, {"int", "kVectors", "1"}};
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -10,8 +10,8 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/vector_constants.hpp"
 
 namespace attune {
 namespace {

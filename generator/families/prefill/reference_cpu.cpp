@@ -4,7 +4,6 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
-#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
@@ -23,10 +22,7 @@ class ReferenceCpu final : public FixedTemplate {
   const Served& serves() const override { return serves_everything(); }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    std::vector<Constant> constants = constants_without_8_bits(spec);
-    for (Constant& constant : constants_of_earlier_arguments(spec))
-      constants.push_back(std::move(constant));
-    return constants;
+    return constants_without_8_bits(spec);
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {
