@@ -7,12 +7,11 @@
 #include "cuda/cache_sm90/cache_producer.cuh"
 #include "cuda/cache_sm90/cache_request_args.cuh"
 #include "cuda/parts/none/request_scores.cuh"  // unless kRequestLengths
-#include "cuda/parts/request_scores.cuh"       // where kRequestLengths
 #include "cuda/ptx/setmaxnreg.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
-#include "cuda/sm90/none/row_sinks.cuh"  // unless kSinks
-#include "cuda/sm90/row_sinks.cuh"       // where kSinks
+#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/wgmma_consumer.cuh"
+#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 
@@ -29,8 +28,8 @@ __device__ __forceinline__ void produce(const KernelParts& parts, unsigned share
 __device__ __forceinline__ void consume(const KernelParts& parts, unsigned shared, int warpgroup) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   RequestArgs request(parts);
-  RequestScores scores(parts.scores);
-  const KernelParts here{request.args(), parts.scales, scores.args(),
+  ScoresOfRequest<ScoreArgs> scores = parts.scores;
+  const KernelParts here{request.args(), parts.scales, scores,
                          parts.dropout,  parts.map,    parts.cache};
   WgmmaConsumer consumer(here, shared, warpgroup);
   CacheReader tiles(shared);
@@ -38,7 +37,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
   bool more = tiles.next(&tile);
   while (more) {
     request.move_to(tile.request);
-    scores.take(tile.request);
+    take_lengths(tile.request, &scores);
     tile.place.cache = &parts.cache;
     Output o;
     RowStats rows;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds the sinks to the two rows that a thread of an sm_90 kernel holds.
+// Adds the sinks, if there are any, to the two rows that a thread of an sm_90 kernel holds.
 #pragma once
 
-#include "cuda/parts/sinks.cuh"
+#include "cuda/parts/none/sinks.cuh"  // unless kSinks
+#include "cuda/parts/sinks.cuh"       // where kSinks
 #include "cuda/sm90/epilogue_rows.cuh"
 
 namespace attune {

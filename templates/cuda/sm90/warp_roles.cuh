@@ -13,9 +13,8 @@
 #include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
 #include "cuda/sm90/none/dropout.cuh"     // unless kDropout
 #include "cuda/sm90/none/kv_split.cuh"    // where kKvSplits == 1
-#include "cuda/sm90/none/row_sinks.cuh"   // unless kSinks
 #include "cuda/sm90/prefill_dropout.cuh"  // where kDropout
-#include "cuda/sm90/row_sinks.cuh"        // where kSinks
+#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/sm90/tma_producer.cuh"
 #include "cuda/sm90/wgmma_products.cuh"

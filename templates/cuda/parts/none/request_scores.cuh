@@ -1,34 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of a score program that reads no lengths: those of the call.
+// Score programs that read no lengths: all requests have the arguments of the call.
 #pragma once
 
-#include "cuda/parts/none/arguments.cuh"
+#include "cuda/parts/kernel_parts.cuh"
 
 namespace none {
 
 template <class Args>
-class RequestScores {
- public:
-  __device__ __forceinline__ explicit RequestScores(const Args& scores) : scores_(scores) {}
+using ScoresOfRequest = attune::Reference<Args>;
 
-  template <class Request>
-  __device__ __forceinline__ void take(const Request&) {}
-  __device__ __forceinline__ const Args& args() const { return scores_; }
-
- private:
-  const Args& scores_;
-};
-
-// Without a score program.
-template <>
-class RequestScores<Absent> {
- public:
-  __device__ __forceinline__ explicit RequestScores(Absent) {}
-
-  template <class Request>
-  __device__ __forceinline__ void take(const Request&) {}
-  __device__ __forceinline__ Absent args() const { return scores; }
-};
+template <class Request, class Args>
+__device__ __forceinline__ void take_lengths(const Request&, const Args*) {}
 
 }  // namespace none
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile that one block computes alone, and a row sum without sinks. Twin of kv_split.cuh.
+// A tile that one block computes alone. Twin of kv_split.cuh.
 #pragma once
 
 namespace none {
