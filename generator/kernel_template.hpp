@@ -63,6 +63,10 @@ class KernelTemplate {
   virtual ~KernelTemplate() = default;
 
   virtual std::string_view name() const = 0;  // "prefill_sm80"
+  // Returns the group of the template: several algorithms for the same problems, whose predicted
+  // costs have one unit. The registry prefers the cheapest default of a group, and the tuner
+  // searches the spaces of a group together.
+  virtual std::string_view group() const { return name(); }
   // True if the template computes straight from the definition. Such a template is the oracle of
   // tests and of the tuner, and the last choice for a call. It is never tuned.
   virtual bool is_reference() const { return false; }

@@ -18,8 +18,17 @@
 
 namespace attune {
 
-// Name of the main kernel in every Source.
+// Name of the main kernel in every template, and in images made before 0.3.
 inline constexpr const char* kEntryName = "attune_kernel";
+
+// Returns the name of a step's function in an image whose main function is `main`:
+// "attune_prefill_sm90_fp8_d128_transpose" for step "attune_transpose". Images made before 0.3 have
+// the templates' names.
+inline std::string entry_in(const std::string& main, const std::string& step) {
+  if (main == kEntryName) return step;
+  if (step == kEntryName) return main;
+  return main + step.substr(std::string_view("attune").size());
+}
 
 // The parts of KernelArguments. On a GPU, a kernel's parameters are its parts in this order, then
 // its tensor maps.

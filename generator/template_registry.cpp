@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
@@ -25,6 +26,9 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &prefill_sm75(),
                                                       &prefill_cpu(),
                                                       &backward_sm90(),
+                                                      &backward_sm90_one_kernel(),
+                                                      &backward_sm90_stored(),
+                                                      &backward_sm90_band(),
                                                       &backward_sm80(),
                                                       &backward_cpu(),
                                                       &cache_sm90(),
@@ -45,6 +49,25 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &backward_reference_cuda(),
                                                       &backward_reference_cpu()};
   return templates;
+}
+
+// A family of a list, with what orders it: its fit, the place of its group, then its cost.
+struct Ranked {
+  Fit fit;
+  std::ptrdiff_t group;
+  double cost;
+  size_t index;
+
+  bool operator<(const Ranked& other) const {
+    return std::tie(fit, group, cost) < std::tie(other.fit, other.group, other.cost);
+  }
+};
+
+double default_cost(const Family& family, const KernelSpec& spec, const Shape& shape,
+                    const DeviceFacts& device) {
+  const KernelTemplate& one = *family.kernel_template;
+  return one.predicted_cost(spec, family.arch, one.default_config(spec, family.arch, shape, device),
+                            shape, device);
 }
 
 }  // namespace
@@ -82,12 +105,25 @@ std::optional<std::string> Serving::refusal_of(const KernelTemplate& kernel_temp
   return std::nullopt;
 }
 
-std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
-                           const Shape& shape) {
-  const auto fit = [&](const Family& family) { return family.kernel_template->fit(spec, shape); };
-  std::stable_sort(families.begin(), families.end(),
-                   [&](const Family& a, const Family& b) { return fit(a) < fit(b); });
-  return families;
+std::vector<Family> by_fit(const std::vector<Family>& families, const KernelSpec& spec,
+                           const Shape& shape, const DeviceFacts& device) {
+  std::vector<Ranked> ranked;
+  for (size_t i = 0; i < families.size(); ++i) {
+    const KernelTemplate& one = *families[i].kernel_template;
+    const auto of_group = [&](const Family& other) {
+      return other.kernel_template->group() == one.group();
+    };
+    const auto first = std::find_if(families.begin(), families.end(), of_group);
+    const Fit fit = one.fit(spec, shape);
+    const bool has_rivals = std::count_if(families.begin(), families.end(), of_group) > 1;
+    ranked.push_back(
+        {fit, first - families.begin(),
+         has_rivals && fit != Fit::kNever ? default_cost(families[i], spec, shape, device) : 0, i});
+  }
+  std::stable_sort(ranked.begin(), ranked.end());
+  std::vector<Family> ordered;
+  for (const Ranked& one : ranked) ordered.push_back(families[one.index]);
+  return ordered;
 }
 
 TemplateState template_state(std::string_view name, std::string_view digest) {
@@ -101,8 +137,8 @@ TemplateState template_state(std::string_view name, std::string_view digest) {
 }
 
 std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,
-                                 const Shape& shape) {
-  std::vector<Family> ordered = by_fit(families, spec, shape);
+                                 const Shape& shape, const DeviceFacts& device) {
+  std::vector<Family> ordered = by_fit(families, spec, shape, device);
   const auto never = std::find_if(ordered.begin(), ordered.end(), [&](const Family& family) {
     return family.kernel_template->fit(spec, shape) == Fit::kNever;
   });

@@ -55,12 +55,13 @@ struct Serving {
   std::optional<std::string> refusal_of(const KernelTemplate& kernel_template) const;
 };
 
-// Returns the families, with those that handle the shape well first; otherwise in the given order.
-std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
-                           const Shape& shape);
+// Returns the families, with those that handle the shape well first. Of one group, the family with
+// the cheapest default comes first. Otherwise keeps the given order.
+std::vector<Family> by_fit(const std::vector<Family>& families, const KernelSpec& spec,
+                           const Shape& shape, const DeviceFacts& device);
 // Does the same without families of Fit::kNever, unless all are.
 std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,
-                                 const Shape& shape);
+                                 const Shape& shape, const DeviceFacts& device);
 
 // `archs` are the archs of images that run on the device, best first (Device::archs).
 Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs);

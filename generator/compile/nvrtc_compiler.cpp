@@ -123,7 +123,7 @@ class NvrtcCompiler final : public Compiler {
   KernelImage compile(const Source& source, const Arch& arch) const override {
     const auto start = std::chrono::steady_clock::now();
     const ProgramHandle program(nvrtc_, source);
-    KernelImage image;
+    KernelImage image{.entry = source.entry};
     image.log = build(program, source, arch);
     image.bytes = program.cubin();
     image.compile_ms =

@@ -24,6 +24,9 @@ const KernelTemplate& backward_reference_cpu();
 const KernelTemplate& backward_reference_cuda();
 const KernelTemplate& backward_sm80();
 const KernelTemplate& backward_sm90();
+const KernelTemplate& backward_sm90_band();
+const KernelTemplate& backward_sm90_one_kernel();
+const KernelTemplate& backward_sm90_stored();
 const KernelTemplate& score_gradient_sm80();
 
 // Ops over caches: attention_kvcache, append_kv and merge.

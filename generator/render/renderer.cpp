@@ -7,6 +7,7 @@
 #include <cctype>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "generator/core/ops/append_kv.hpp"
@@ -242,6 +243,22 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   return constants;
 }
 
+std::string main_entry(const KernelTemplate& kernel_template, const KernelSpec& spec) {
+  std::string name = fmt::format("attune_{}_d{}", kernel_template.name(), spec.head_dim_qk);
+  if (spec.head_dim_v != spec.head_dim_qk) name += fmt::format("x{}", spec.head_dim_v);
+  return name;
+}
+
+// Returns the lines that rename the functions of a kernel's steps.
+std::string renamed_entries(const LaunchStructure& structure, const std::string& main) {
+  std::set<std::string> entries;
+  for (const StepStructure& step : structure.steps) entries.insert(step.entry);
+  std::string text;
+  for (const std::string& entry : entries)
+    text += fmt::format("#define {} {}\n", entry, entry_in(main, entry));
+  return text;
+}
+
 Preamble preamble(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
                   const Config& config) {
   Preamble made{constants_of(kernel_template, spec, arch, config),
@@ -270,8 +287,10 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
   if (auto slope = slope_part(spec)) parts.push_back(std::move(*slope));
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
+  source.entry = main_entry(kernel_template, spec);
   source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)
-                    .run("// SPDX-License-Identifier: Apache-2.0\n");
+                    .run("// SPDX-License-Identifier: Apache-2.0\n" +
+                         renamed_entries(kernel_template.structure(spec, config), source.entry));
   return source;
 }
 

@@ -10,7 +10,8 @@
 //   constexpr Accuracy kAccuracy; VLayout kVLayout; Rotation kRotation;  // 8 bits only
 //   constexpr int kScaleBlockQ, kScaleBlockKv;                           // 8 bits only
 //   constexpr int kBlockM = 128; ...           // one per knob, snake_case -> kUpperCamel
-// and the family's extra constants, all in namespace attune.
+// and the family's extra constants, all in namespace attune. The first lines rename the functions of
+// the template, such as attune_kernel, to their names in the image (entry_in, launch_plan.hpp).
 #pragma once
 
 #include <string>
@@ -22,6 +23,8 @@ namespace attune {
 struct Source {
   std::string text;
   std::string file_name;  // "prefill_sm80.cu", for compiler messages
+  // The main function's name in the image: "attune_prefill_sm90_d128". Profilers show it.
+  std::string entry = kEntryName;
 };
 
 // Throws kInvalidArgument if the template refuses the spec, or the config is illegal.

@@ -131,7 +131,8 @@ class CpuDevice final : public Device {
     if (image.format != ImageFormat::kHostObject)
       throw Error(ErrorCode::kInvalidArgument, "the image is a cubin; the CPU loads host objects");
     std::vector<std::string> entries;
-    for (const StepStructure& step : structure.steps) entries.push_back(step.entry);
+    for (const StepStructure& step : structure.steps)
+      entries.push_back(entry_in(image.entry, step.entry));
     return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, entries), image.info);
   }
 

@@ -91,20 +91,21 @@ void CudaKernel::load(const KernelImage& image, const LaunchStructure& structure
                 loaded == kNoBinaryForGpu ? "the cubin was made for another arch than this device's"
                                           : "the image is not a cubin this driver can read");
   check(driver, loaded, "cuModuleLoadDataEx");
-  for (const StepStructure& step : structure.steps) add_function(step);
+  for (const StepStructure& step : structure.steps)
+    add_function(step, entry_in(image.entry, step.entry));
 }
 
-void CudaKernel::add_function(const StepStructure& step) {
+void CudaKernel::add_function(const StepStructure& step, const std::string& entry) {
   const DriverTable& driver = context_->driver();
   Function function = nullptr;
-  check(driver, driver.cuModuleGetFunction(&function, module_, step.entry.c_str()),
-        "cuModuleGetFunction(" + step.entry + ")");
+  check(driver, driver.cuModuleGetFunction(&function, module_, entry.c_str()),
+        "cuModuleGetFunction(" + entry + ")");
   const int shared = static_cast<int>(step.shared_bytes);
   check(driver, driver.cuFuncSetAttribute(function, kFuncMaxDynamicShared, shared),
         "cuFuncSetAttribute(dynamic shared memory " + std::to_string(shared) + " bytes)");
   const int threads = attribute(driver, function, kFuncMaxThreads);
   if (step.threads > static_cast<unsigned>(threads))
-    throw Error(ErrorCode::kDriver, step.entry + "'s registers allow " + std::to_string(threads) +
+    throw Error(ErrorCode::kDriver, entry + "'s registers allow " + std::to_string(threads) +
                                         " threads a block here; the plan has " +
                                         std::to_string(step.threads));
   // Code for an earlier arch does not wait for the previous grid, on any device.

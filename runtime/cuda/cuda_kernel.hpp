@@ -29,7 +29,7 @@ class CudaKernel final : public LoadedKernel {
   };
 
   void load(const KernelImage& image, const LaunchStructure& structure);
-  void add_function(const StepStructure& step);
+  void add_function(const StepStructure& step, const std::string& entry);
   void read_info(size_t main_step);
   void launch_step(const StepFunction& loaded, const LaunchStep& step, const LaunchPlan& plan,
                    const KernelArguments& args, StreamHandle stream) const;

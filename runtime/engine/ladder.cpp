@@ -59,7 +59,7 @@ class Climb {
         device_(device),
         rules_(rules),
         ladder_(ladder),
-        families_(by_fit(serving.families, spec_, shape_)) {}
+        families_(by_fit(serving.families, spec_, shape_, device.facts())) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners) {

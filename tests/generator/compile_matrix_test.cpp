@@ -199,7 +199,7 @@ TEST_F(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
 
 // Compiles the kernel that computes all gradients, in forms that are no default.
 TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
-  const KernelTemplate& t = template_by_name("backward_sm90");
+  const KernelTemplate& t = template_by_name("backward_sm90_one_kernel");
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [dims, rows] : {std::pair{"head_dim=64", 128},
                                    {"head_dim=128", 64},
@@ -209,19 +209,18 @@ TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
                                    {"head_dim_qk=32,head_dim_v=64", 64},
                                    {"head_dim_qk=32,head_dim_v=64", 128}})
     for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=100:70"})
-      for (const auto& [tiles, dropout] : {std::pair{"fuse_dq=4,draw_tiles=0,ordered=1", ""},
-                                           {"fuse_dq=32,draw_tiles=1,ordered=1", ""},
-                                           {"fuse_dq=4,draw_tiles=0,ordered=0", ""},
-                                           {"fuse_dq=32,draw_tiles=1,ordered=0", ""},
-                                           {"fuse_dq=8,draw_tiles=1,ordered=0", ",dropout=0.1"}}) {
+      for (const auto& [tiles, dropout] :
+           {std::pair{"section_heads=4,scheduler=0,ordered=1", ""},
+            {"section_heads=32,scheduler=2,ordered=1", ""},
+            {"section_heads=4,scheduler=0,ordered=0", ""},
+            {"section_heads=32,scheduler=2,ordered=0", ""},
+            {"section_heads=8,scheduler=2,ordered=0", ",dropout=0.1"}}) {
         const bool ordered = std::string_view(tiles).ends_with("ordered=1");
         if (ordered ? rows == 80 : rows == 64 && std::string_view(dims) != "head_dim=128") continue;
         const KernelSpec spec = spec_of(parse_problem(fmt::format(
             "op=attention_backward,dtype=bf16,{},heads=8/2,seqlen=512,{}{}", dims, mask, dropout)));
-        const Config config = parse_config(fmt::format(
-            "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},q_slots=2,"
-            "dout_slots=2,split_kv=0,fold_sums=0,store_ds=0,band=0,{}",
-            rows, tiles));
+        const Config config =
+            parse_config(fmt::format("key_block_m={},q_slots=2,dout_slots=2,{}", rows, tiles));
         EXPECT_EQ(t.space(spec, arch).broken(config), std::nullopt);
         EXPECT_EQ(fault({&t, spec, arch, config, ""}), "") << config.to_text();
       }

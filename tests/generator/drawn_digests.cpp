@@ -3,7 +3,8 @@
 // prefill have any score features and programs (tuner/fuzz/draw.hpp). Used by same_code.sh, and by
 // hand while a template changes:
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH PROBLEM ...
-//     the default config of each problem: key, tab, a line as in tests/golden/sass_digests.txt
+//     the default config of each problem: key, tab, a line as in tests/golden/sass_digests.txt.
+//     "PROBLEM;KNOB=VALUE,..." sets knobs that differ from the default.
 //   drawn_digests [--templates FOLDER] [--texts FOLDER] TEMPLATE ARCH FIRST COUNT
 //     the same for random kernels: draws COUNT kernels from seed FIRST on.
 //     ARCH is "cpu" for the CPU of this machine. FOLDER holds templates instead of the built-in
@@ -88,13 +89,17 @@ std::vector<MatrixKernel> draw(const Request& request, const Device& device) {
   });
   std::vector<MatrixKernel> kernels;
   for (const std::string& text : request.problems) {
-    const Problem problem = parse_problem(text);
+    const size_t end = std::min(text.find(';'), text.size());
+    const Problem problem = parse_problem(text.substr(0, end));
     const KernelSpec spec = spec_of(problem);
     const Arch arch = device.archs().front();
+    Config config = kernel_template.default_config(spec, arch, shape_of(problem), device.facts());
+    if (end < text.size()) {
+      const Config others = parse_config(text.substr(end + 1));
+      for (const auto& [knob, value] : others.knobs()) config.set(knob, value);
+    }
     kernels.push_back(
-        {&kernel_template, spec, arch,
-         kernel_template.default_config(spec, arch, shape_of(problem), device.facts()),
-         xxh3_128_hex(text).substr(0, 12)});
+        {&kernel_template, spec, arch, std::move(config), xxh3_128_hex(text).substr(0, 12)});
   }
   if (specs.empty() || !kernels.empty()) return kernels;
   std::set<std::string> seen;

@@ -151,7 +151,7 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
   KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, facts, {}};
   if (template_name.empty()) {
     Serving found = serving(choice.spec, {arch});
-    found.families = by_fit(std::move(found.families), choice.spec, choice.shape);
+    found.families = by_fit(found.families, choice.spec, choice.shape, facts);
     if (!found.best())
       throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, found.refusals));
     choice.kernel_template = found.best()->kernel_template;

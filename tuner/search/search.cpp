@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 namespace attune {
 namespace {
@@ -30,24 +31,44 @@ bool fits(const SearchTask& task, const Family& family, const Config& config) {
   return !family.kernel_template->unfit(task.spaces->spec(), config, task.shape);
 }
 
-std::vector<TuneCandidate> whole_space(const SearchTask& task, const Family& family) {
+// Returns all configs of the families of a group, best predicted cost first.
+std::vector<TuneCandidate> whole_space(const SearchTask& task, const std::vector<Family>& group) {
   std::vector<TuneCandidate> all;
-  for (const Config& config : task.spaces->configs(family))
-    if (fits(task, family, config)) all.push_back({family, config, false});
+  for (const Family& family : group)
+    for (const Config& config : task.spaces->configs(family))
+      if (fits(task, family, config)) all.push_back({family, config, false});
   sort_by_cost(task, &all);
   return all;
 }
 
-std::pair<int64_t, int64_t> tile_of(const Config& config) {
-  return {config.get("block_m", 0), config.get("block_n", 0)};
+// Returns the families of each group, in the order of the groups' first families.
+std::vector<std::vector<Family>> groups_of(const std::vector<Family>& families) {
+  std::vector<std::vector<Family>> groups;
+  for (const Family& family : families) {
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.front().kernel_template->group() == family.kernel_template->group();
+    });
+    if (found == groups.end())
+      groups.push_back({family});
+    else
+      found->push_back(family);
+  }
+  return groups;
+}
+
+using Tile = std::tuple<std::string_view, int64_t, int64_t>;
+Tile tile_of(const TuneCandidate& candidate) {
+  const Config& config = candidate.config;
+  return {candidate.family.kernel_template->name(),
+          config.get("block_m", config.get("key_block_m", 0)), config.get("block_n", 0)};
 }
 
 // Returns the best candidate of each tile, in the order of `sorted`.
 std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorted) {
-  std::set<std::pair<int64_t, int64_t>> seen;
+  std::set<Tile> seen;
   std::vector<TuneCandidate> best;
   for (const TuneCandidate& candidate : sorted)
-    if (seen.insert(tile_of(candidate.config)).second) best.push_back(candidate);
+    if (seen.insert(tile_of(candidate)).second) best.push_back(candidate);
   return best;
 }
 
@@ -155,8 +176,9 @@ std::vector<TuneCandidate> first_candidates(const SearchTask& task, const Effort
       found.add({hint.family, hint.config, false});
   const std::vector<Family> families = task.families();
   for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
-  for (size_t i = 0; i < (plan.whole_space ? families.size() : 1); ++i) {
-    const std::vector<TuneCandidate> all = whole_space(task, families[i]);
+  const std::vector<std::vector<Family>> groups = groups_of(families);
+  for (size_t i = 0; i < (plan.whole_space ? groups.size() : 1); ++i) {
+    const std::vector<TuneCandidate> all = whole_space(task, groups[i]);
     const size_t top = plan.whole_space
                            ? all.size()
                            : std::min<size_t>(all.size(), static_cast<size_t>(plan.predicted));

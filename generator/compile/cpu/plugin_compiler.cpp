@@ -119,7 +119,7 @@ class PluginCompiler final : public Compiler {
     return fmt::format("{}", fmt::join(clang_arguments(arch), " "));
   }
   KernelImage compile(const Source& source, const Arch& arch) const override {
-    KernelImage image;
+    KernelImage image{.entry = source.entry};
     plugin().compile(source, arch, &image);
     if (auto info = read_image_info(image.bytes, image.entry)) image.info = *info;
     return image;

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "generator/families/backward/backward_sm90_cost.hpp"
+#include "generator/families/backward/sm90/gradient_kernel.hpp"
 #include "generator/kernel_template.hpp"
 #include "templates/shared/layouts/backward_sm80_layout.h"
 

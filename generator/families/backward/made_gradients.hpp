@@ -2,7 +2,7 @@
 // Says which gradients the kernels of a spec make.
 #pragma once
 
-#include "generator/core/problem/problem.hpp"
+#include "generator/core/problem/kernel_spec.hpp"
 
 namespace attune {
 

@@ -3,6 +3,7 @@
 // of stored scores take a round of heads instead (stored/panels.cuh).
 #pragma once
 
+#include "cuda/backward_sm90/none/tile_order.cuh"
 #include "cuda/parts/section_order.cuh"
 
 namespace attune {
@@ -20,12 +21,12 @@ struct AllHeads {
   };
 
   // Returns the place of tile `number`. A head has `blocks` tiles, past each of which
-  // `streamed_rows` rows stream. In the kernel that makes all gradients (knob fuse_dq), sections of
-  // kFuseDq heads are taken one after the other.
+  // `streamed_rows` rows stream. In the kernel that makes all gradients, sections of kSectionHeads
+  // heads are taken one after the other.
   __device__ __forceinline__ TilePlace place(int number, int blocks, int /*heads_of_k*/, int heads,
                                              int batch, int streamed_rows) const {
-    if constexpr (kFuseDq > 0)
-      return place_in_section(number, blocks, heads, batch, kFuseDq);
+    if constexpr (kSectionHeads > 0)
+      return place_in_section(number, blocks, heads, batch, kSectionHeads);
     else
       return place_of(number, blocks, heads, batch, streamed_rows);
   }

@@ -8,7 +8,7 @@
 // products. The product dS^T Q of a step is issued after S^T of the next step.
 #pragma once
 
-#include "cuda/backward_sm90/dropout.cuh"  // where kDropout
+#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout
 #include "cuda/backward_sm90/keys_tiles.cuh"
 #include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
 #include "cuda/backward_sm90/step_statistics.cuh"
@@ -18,12 +18,10 @@
 #include "cuda/ptx/exp2.cuh"
 
 #include "generated/wgmma.cuh"
-#include "shared/layouts/backward_unordered_layout.h"
 
 namespace attune {
 
-// Slots of dS in shared memory, in the kernel that makes all gradients.
-constexpr int kDsSlots = kFuseDq == 0 ? 0 : kOrdered != 0 ? kFusedDsSlots : kUnorderedDsSlots;
+static_assert(kQSlots >= 2, "a step takes its tile before it gives back that of the step before");
 
 // Layout and rings of a kernel that makes dK (kMakesK), or of one that makes dV alone.
 template <bool kMakesK>

@@ -8,6 +8,9 @@
 
 namespace attune {
 
+static_assert(kKeyBlockN % kWarpgroupRows == 0, "tiles that stay have 64 rows a warpgroup");
+static_assert(kKeyBlockM % 16 == 0, "a step has whole 16s of rows");
+
 constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 
 // A tile of keys and the blocks of rows that see it, in each head of the group.
@@ -30,9 +33,6 @@ __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all, int numb
   return {first, place.head, place.batch,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
 }
-
-// Tiles that add to dQ in the order of keys begin with the last rows (one_kernel/ordered.cuh).
-constexpr bool kLastRowsFirst = kFuseDq > 0 && kOrdered != 0;
 
 // Calls step(first row) for each block of a tile, in the order in which all roles take them.
 template <class Step>

@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled-in config of backward_sm90 as constants.
+// Barriers and accumulators that all kernels of backward_sm90 have.
 #pragma once
 
 #include "cuda/parts/row_sums.cuh"
 #include "shared/layouts/backward_sm90_layout.h"
 
 namespace attune {
-
-constexpr BackwardSm90Layout kRowsLayout =
-    backward_sm90_layout({kBlockM, kBlockN, kKSlots, kVSlots, kHeadDimQk, kHeadDimV, true, false});
-constexpr int kRowsThreads = (kRowsLayout.warpgroups + 1) * kWarpgroupThreads;
-
-static_assert(kBlockM % kWarpgroupRows == 0 && kKeyBlockN % kWarpgroupRows == 0,
-              "tiles that stay have 64 rows for each warpgroup");
-static_assert(kBlockN % 16 == 0 && kKeyBlockM % 16 == 0, "a step has whole 16s of rows");
-static_assert(kKSlots >= 2 && kQSlots >= 2,
-              "a step takes its tile before it gives back that of the step before it");
 
 constexpr int kBarrierWarpgroup = 1;  // first named barrier; each warpgroup has one
 

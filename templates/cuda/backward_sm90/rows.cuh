@@ -12,8 +12,8 @@
 #pragma once
 
 #include "cuda/backward_sm90/all_heads.cuh"
-#include "cuda/backward_sm90/dropout.cuh"       // where kDropout
 #include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
+#include "cuda/backward_sm90/rows_dropout.cuh"  // where kDropout
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/backward_sm90/tile_ring.cuh"
 #include "cuda/parts/mask.cuh"
@@ -25,6 +25,13 @@
 
 namespace attune {
 
+static_assert(kBlockM % kWarpgroupRows == 0, "tiles that stay have 64 rows a warpgroup");
+static_assert(kBlockN % 16 == 0, "a step has whole 16s of keys");
+static_assert(kKSlots >= 2, "a step takes its tile before it gives back that of the step before");
+
+constexpr BackwardSm90Layout kRowsLayout =
+    backward_sm90_layout({kBlockM, kBlockN, kKSlots, kVSlots, kHeadDimQk, kHeadDimV, true, false});
+constexpr int kRowsThreads = (kRowsLayout.warpgroups + 1) * kWarpgroupThreads;
 constexpr BackwardSm90Ring kKRing = kRowsLayout.first_ring;
 constexpr BackwardSm90Ring kVRing = kRowsLayout.second_ring;
 constexpr PrefillSm90Registers kRowsRegisters = backward_sm90_registers(kRowsLayout.warpgroups);

@@ -26,21 +26,19 @@ FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_r
 SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
-ONE_KERNEL = (
-    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,"
-    "fold_sums=0,"
-    "fuse_dq=4,draw_tiles=0,store_ds=0,ordered=1")
-BAND = (
-    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,"
-    "fold_sums=1,fuse_dq=0,"
-    "draw_tiles=0,store_ds=0,band=1,ordered=1")
-STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=0,draw_tiles=0,ordered=1"
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
 CACHE = ("op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,"
          "mask=causal_bottom_right")
 LENGTHS = f",score_mod=@{os.path.relpath(Path(__file__).resolve().with_name('lengths_program.txt'))}"
 LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
+
+
+def one_kernel(rows, scheduler, ordered=1):
+    """Returns a config of backward_sm90_one_kernel with this many rows per step."""
+    return f"key_block_m={rows},q_slots=2,dout_slots=2,section_heads=4,scheduler={scheduler},ordered={ordered}"
+
+
 # template, problem, knobs that differ from the template's default
 CONFIGS = (
     ("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
@@ -69,40 +67,34 @@ CONFIGS = (
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
     ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
     # One kernel for all gradients: halves of dq's columns, and of its rows.
-    ("backward_sm90", GRADIENTS, ONE_KERNEL),
-    ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none") + ",window=90:60", ONE_KERNEL),
-    ("backward_sm90", GRADIENTS.replace("head_dim=128",
-                                        "head_dim=64"), ONE_KERNEL.replace("key_block_m=64", "key_block_m=128")),
-    ("backward_sm90", GRADIENTS, ONE_KERNEL.replace("draw_tiles=0", "draw_tiles=1")),
-    ("backward_sm90", GRADIENTS.replace("head_dim=128",
-                                        "head_dim=64"), ONE_KERNEL.replace("key_block_m=64", "key_block_m=128").replace(
-                                            "draw_tiles=0", "draw_tiles=1")),
+    *(("backward_sm90_one_kernel", GRADIENTS.replace(old, new) + field, one_kernel(rows, scheduler))
+      for old, new, field, rows, scheduler in (("", "", "", 64, 0), ("causal_bottom_right", "none", ",window=90:60", 64, 0),
+                                               ("=128", "=64", "", 128, 0), ("", "", "", 64, 2),
+                                               ("=128", "=64", "", 128, 2))),
     # Blocks of keys that add to dQ in any order.
-    *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
-       ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0").replace(
-           "key_block_m=64", f"key_block_m={rows}"))
-      for dims, rows, field, draws in (("head_dim=128", 64, "", 0), ("head_dim=128", 64, ",window=90:0", 1),
-                                       ("head_dim=128", 80, "", 0), ("head_dim=128", 80, "", 1),
-                                       ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 1),
-                                       ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1),
-                                       ("head_dim=128", 64, ",dropout=0.3", 1), ("head_dim=128", 80, ",dropout=0.3", 1),
-                                       ("head_dim=64", 128, ",dropout=0.3", 1))),
+    *(("backward_sm90_one_kernel", GRADIENTS.replace("head_dim=128", dims) + field, one_kernel(rows, scheduler, 0))
+      for dims, rows, field, scheduler in (("head_dim=128", 64, "", 0), ("head_dim=128", 64, ",window=90:0", 2),
+                                           ("head_dim=128", 80, "", 0), ("head_dim=128", 80, "", 2),
+                                           ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 2),
+                                           ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 2),
+                                           ("head_dim=128", 64, ",dropout=0.3", 2),
+                                           ("head_dim=128", 80, ",dropout=0.3", 2),
+                                           ("head_dim=64", 128, ",dropout=0.3", 2))),
     # dK and dV from scores stored in the workspace.
-    *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, STORED + tiles)
-      for dims, field, tiles in (("head_dim=256", "", ",block_n=48,k_slots=3,v_slots=1"),
-                                 ("head_dim=256", ",window=90:0", ",block_n=32,k_slots=3,v_slots=2"),
-                                 ("head_dim=192", ",dropout=0.3", ",block_n=64"),
-                                 ("head_dim=64", ",gradients=qk", ",block_n=112"))),
+    *(("backward_sm90_stored", GRADIENTS.replace("head_dim=128", dims) + field, tiles)
+      for dims, field, tiles in (("head_dim=256", "", "block_n=48,k_slots=3,v_slots=1"),
+                                 ("head_dim=256", ",window=90:0", "block_n=32,k_slots=3,v_slots=2"),
+                                 ("head_dim=192", ",dropout=0.3", "block_n=64"),
+                                 ("head_dim=64", ",gradients=qk", "block_n=112"))),
     # Walks along a narrow band, with several masks, windows and head dims.
-    *(("backward_sm90", "op=attention_backward,dtype=bf16,batch=2," + rest, BAND)
+    *(("backward_sm90_band", "op=attention_backward,dtype=bf16,batch=2," + rest, "")
       for rest in ("head_dim=64,heads=3,seqlen=400,mask=none,window=64:64",
                    "head_dim=64,heads=4,seqlen_q=300,seqlen_kv=420,mask=causal_top_left,window=127:0",
                    "head_dim_qk=40,head_dim_v=56,heads=2,seqlen=200,mask=none,window=3:40")),
     # dQ by a separate warpgroup.
-    *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
-       ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
-      for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1),
-                                 ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),
+    *(("backward_sm90_one_kernel", GRADIENTS.replace("head_dim=128", dims) + field, one_kernel(64, scheduler))
+      for dims, field, scheduler in (("head_dim=64", "", 0), ("head_dim=64", "", 2),
+                                     ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 2))),
     # Gradients by mma.sync, with scores, accumulated, and of score tensors.
     ("backward_sm80", GRADIENTS, ""),
     ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),

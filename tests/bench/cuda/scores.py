@@ -208,7 +208,7 @@ def attune_runner(context, case, given, q, k, v, o):
     return plan, lambda: attune.attention(q, k, v, out=o, context=context, **given)
 
 
-def map_us(run, kernel="attune_map_blocks"):
+def map_us(run, kernel="_map_blocks"):
     """Returns the time of one kernel of a call, the median of the profiler's times. By default that is the kernel that
     builds a mask program's block map before the attention kernel; `kernel` names another one."""
     run()
@@ -274,7 +274,7 @@ def run_case(case, context, arguments, rng):
     if made is not None:
         row["map_us"] = made
     if case.feature.endswith("by a map"):
-        row["build_us"] = map_us(lambda: FEATURES[case.feature].given(case), "attune_kernel")
+        row["build_us"] = map_us(lambda: FEATURES[case.feature].given(case), "attune_block_map")
     if case.built_in:
         row["share_of_built_in"] = tflops["with"] / tflops["built in"]
     if case.feature:

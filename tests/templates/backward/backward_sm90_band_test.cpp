@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 with one kernel that walks along a narrow band, without a device: shared memory,
+// backward_sm90_band, which walks along a narrow band, without a device: shared memory,
 // places and runs, loads and stores of a walk, rules and defaults. backward_test.cpp checks
 // results.
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 namespace attune {
 namespace {
 
-using testing::default_of;
+using testing::chosen_for;
 using testing::hopper;
-using testing::kBand;
 using testing::kH200;
+using testing::refusal_by;
 
 std::vector<Problem> band_problems() {
   std::vector<Problem> all;
@@ -42,7 +42,7 @@ std::vector<Problem> band_problems() {
 }
 
 LaunchPlan plan_of(const Problem& p) {
-  return backward_sm90().launch(spec_of(p), parse_config(kBand), shape_of(p), kH200);
+  return backward_sm90_band().launch(spec_of(p), Config{}, shape_of(p), kH200);
 }
 
 // Returns the runs of all walkers of a launch.
@@ -201,9 +201,8 @@ TEST(Band, ServesShapesWhoseWindowFitsThreeTilesOfKeys) {
   const auto fits = [](const std::string& text) {
     const Problem p =
         parse_problem("op=attention_backward,dtype=bf16,head_dim=64,heads=32,batch=2," + text);
-    const bool unfit =
-        backward_sm90().unfit(spec_of(p), parse_config(kBand), shape_of(p)).has_value();
-    EXPECT_EQ(default_of(p).at("band"), unfit ? 0 : 1) << text;
+    const bool unfit = backward_sm90_band().unfit(spec_of(p), Config{}, shape_of(p)).has_value();
+    EXPECT_EQ(chosen_for(p).name == "backward_sm90_band", !unfit) << text;
     return !unfit;
   };
   EXPECT_TRUE(fits("seqlen=8192,mask=none,window=64:64"));
@@ -229,27 +228,21 @@ TEST(Band, OneStepComputesAllGradientsWithoutAWorkspace) {
   EXPECT_EQ(plan.steps[0].tensor_maps.size(), 8u);
 }
 
-TEST(Band, SentencesNameTheRule) {
-  const Problem p =
-      parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64");
-  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
-  EXPECT_EQ(space.broken(parse_config(kBand)), std::nullopt);
-  Config c = parse_config(kBand);
-  c.set("block_m", 64);
-  EXPECT_NE(space.broken(c).value_or("").find("band needs block_m 128"), std::string::npos);
-  // Walks only serve plain gradients without grouped heads.
-  for (const char* other :
-       {"op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,gradients=kv",
-        "op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,dropout=0.1",
-        "op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,accumulate=1",
-        "op=attention_backward,head_dim=64,heads=8/2,seqlen=4096,mask=none,window=64:64",
-        "op=attention_backward,head_dim=72,heads=8,seqlen=4096,mask=none,window=64:64",
-        "op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:65",
-        "op=attention_backward,head_dim=64,heads=8,seqlen=4096"}) {
-    const KernelSpec spec = spec_of(parse_problem(other));
-    EXPECT_NE(backward_sm90().space(spec, hopper()).broken(parse_config(kBand)), std::nullopt)
-        << other;
-  }
+// Walks only serve plain gradients without grouped heads.
+TEST(Band, RefusesWithAReason) {
+  const auto refusal = [](const std::string& more) {
+    return refusal_by(backward_sm90_band(), "op=attention_backward,seqlen=4096," + more);
+  };
+  EXPECT_EQ(refusal("head_dim=64,heads=8,mask=none,window=64:64"), "");
+  for (const auto& [problem, reason] :
+       {std::pair{"head_dim=64,heads=8,mask=none,window=64:64,gradients=kv", "gradients"},
+        {"head_dim=64,heads=8,mask=none,window=64:64,dropout=0.1", "dropout"},
+        {"head_dim=64,heads=8,mask=none,window=64:64,accumulate=1", "accumulate"},
+        {"head_dim=64,heads=8/2,mask=none,window=64:64", "4 heads of q share one of k"},
+        {"head_dim=72,heads=8,mask=none,window=64:64", "head dims are up to 72"},
+        {"head_dim=64,heads=8,mask=none,window=64:65", "at most 128 keys"},
+        {"head_dim=64,heads=8", "window is -:-"}})
+    EXPECT_NE(refusal(problem).find(reason), std::string::npos) << problem << refusal(problem);
 }
 
 TEST(Band, IsTheDefaultWhereverItServes) {
@@ -258,7 +251,7 @@ TEST(Band, IsTheDefaultWhereverItServes) {
                            "heads=12,batch=32,seqlen=512,mask=none,window=64:64,deterministic=1"}) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,dtype=bf16,head_dim=64,") + text);
-    EXPECT_EQ(default_of(p).at("band"), 1) << text;
+    EXPECT_EQ(chosen_for(p).name, "backward_sm90_band") << text;
   }
 }
 
@@ -272,10 +265,10 @@ TEST_F(BandCompile, DoesNotSpill) {
           "dtype=bf16,mask=none,window=0:0"}) {
       const KernelSpec spec = spec_of(parse_problem(
           std::string("op=attention_backward,heads=8,seqlen=512,") + dims + "," + rest));
-      const Config config = parse_config(kBand);
-      ASSERT_EQ(backward_sm90().space(spec, hopper()).broken(config), std::nullopt);
+      const Config config = Config{};
+      ASSERT_EQ(backward_sm90_band().space(spec, hopper()).broken(config), std::nullopt);
       const KernelImage image =
-          compiler_->compile(render(backward_sm90(), spec, hopper(), config), hopper());
+          compiler_->compile(render(backward_sm90_band(), spec, hopper(), config), hopper());
       EXPECT_EQ(image_fault(image.info), std::nullopt) << dims << rest << "\n" << image.log;
     }
 }

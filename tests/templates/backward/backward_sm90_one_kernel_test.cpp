@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 with one kernel for all gradients, without a device: shared memory, workspace,
+// backward_sm90_one_kernel without a device: shared memory, workspace,
 // source, rules and defaults of its forms. backward_test.cpp checks results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/backward/backward_sm90_cost.hpp"
+#include "generator/families/backward/sm90/gradient_kernel.hpp"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
 namespace {
 
-using testing::default_of;
+using testing::chosen_for;
 using testing::expect_regions;
 using testing::expect_workspace;
 using testing::hopper;
 using testing::kH200;
 using testing::kOneKernel;
+using testing::refusal_by;
 
 // dS follows the rings, where panels are aligned. Places, tile numbers and their barriers come
 // last.
@@ -86,8 +87,8 @@ TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
   const Config config = parse_config(kOneKernel);
-  EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
-  const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+  EXPECT_EQ(backward_sm90_one_kernel().space(spec_of(p), hopper()).broken(config), std::nullopt);
+  const LaunchPlan plan = backward_sm90_one_kernel().launch(spec_of(p), config, shape_of(p), kH200);
   ASSERT_EQ(plan.workspace.size(), 3u);
   expect_workspace(plan);
   // The kernel's formula of the place of dQ.
@@ -106,7 +107,8 @@ TEST(BackwardSm90Launch, AnUnorderedKernelHasClaimWordsAfterDq) {
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
   Config config = parse_config(kOneKernel);
   const auto bytes_of_dq = [&] {
-    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    const LaunchPlan plan =
+        backward_sm90_one_kernel().launch(spec_of(p), config, shape_of(p), kH200);
     return plan.workspace[1].count() * 4;
   };
   EXPECT_EQ(bytes_of_dq(), 18LL * 16 * 64 * 128 * 4);
@@ -121,8 +123,8 @@ TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
                                     std::to_string(head_dim));
     Config config = parse_config(kOneKernel);
     config.set("key_block_m", step_rows);
-    EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
-    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    EXPECT_EQ(backward_sm90_one_kernel().space(spec_of(p), hopper()).broken(config), std::nullopt);
+    const std::string text = render(backward_sm90_one_kernel(), spec_of(p), hopper(), config).text;
     const bool products = text.find("void wgmma_p_dout_half(") != std::string::npos;
     EXPECT_EQ(text.find("class StepsInHalves : public") != std::string::npos, products) << head_dim;
     return products;
@@ -141,22 +143,27 @@ TEST(BackwardSm90Launch, ASeparateWarpgroupComputesDqOfSmallHeads) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
     const Config config = parse_config(kOneKernel);
-    if (auto why = backward_sm90().space(spec_of(p), hopper()).broken(config)) return *why;
-    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    if (auto why = backward_sm90_one_kernel().refuses(spec_of(p), hopper())) return *why;
+    EXPECT_EQ(backward_sm90_one_kernel().space(spec_of(p), hopper()).broken(config), std::nullopt);
+    const std::string text = render(backward_sm90_one_kernel(), spec_of(p), hopper(), config).text;
     const unsigned all =
-        backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().threads;
+        backward_sm90_one_kernel().launch(spec_of(p), config, shape_of(p), kH200).main().threads;
     EXPECT_EQ(text.find("class DqConsumer") != std::string::npos, all == 512) << dims;
-    EXPECT_EQ(backward_sm90().resources(spec_of(p), hopper(), config).max_registers,
+    EXPECT_EQ(backward_sm90_one_kernel().resources(spec_of(p), hopper(), config).max_registers,
               all == 512 ? r.launch : 168);
     return std::to_string(all);
   };
   EXPECT_EQ(threads("head_dim=64"), "512");
   EXPECT_EQ(threads("head_dim_qk=32,head_dim_v=48"), "512");
   EXPECT_EQ(threads("head_dim=128"), "384");
-  EXPECT_EQ(threads("head_dim=48"),
-            "fuse_dq with key_block_m 64 needs a multiple of 32 as head_dim_qk");
-  EXPECT_EQ(threads("head_dim_qk=64,head_dim_v=128"),
-            "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
+  const auto broken_step = [](const char* dims) {
+    const Problem p = parse_problem(std::string("op=attention_backward,heads=4,seqlen=9,") + dims);
+    const SearchSpace space = backward_sm90_one_kernel().space(spec_of(p), hopper());
+    return space.broken(parse_config(kOneKernel)).value_or("");
+  };
+  EXPECT_EQ(broken_step("head_dim=48"), "key_block_m 64 needs a multiple of 32 as head_dim_qk");
+  EXPECT_EQ(broken_step("head_dim_qk=64,head_dim_v=128"),
+            "key_block_m 64 needs a multiple of 128 as head_dim_qk");
 }
 
 // Drawing kernels start at most one block per multiprocessor; other kernels start one per tile.
@@ -165,10 +172,10 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
       parse_problem("op=attention_backward,heads=64,batch=3,seqlen=1000,head_dim=128");
   Config config = parse_config(kOneKernel);
   const auto grid = [&] {
-    return backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().grid_x;
+    return backward_sm90_one_kernel().launch(spec_of(p), config, shape_of(p), kH200).main().grid_x;
   };
   EXPECT_EQ(grid(), 8u * 64 * 3);
-  config.set("draw_tiles", 1);
+  config.set("scheduler", 2);
   EXPECT_EQ(grid(), 132u);
 }
 
@@ -177,28 +184,29 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
 // additions are faster, except for narrow windows, which the kernel of a band serves.
 TEST(BackwardSm90Default, IsOneKernelWhereMeasuredFastest) {
   const auto choice = [](int head_dim, int seqlen, const std::string& more) {
-    return default_of(parse_problem(
+    return chosen_for(parse_problem(
         "op=attention_backward,heads=" + std::to_string(2048 / head_dim) +
         ",batch=" + std::to_string(16384 / seqlen) + ",seqlen=" + std::to_string(seqlen) +
         ",head_dim=" + std::to_string(head_dim) + more));
   };
-  const auto expect = [&](int head_dim, int seqlen, int heads, int draws) {
-    const Config c = choice(head_dim, seqlen, ",deterministic=1");
-    EXPECT_EQ(c.at("fuse_dq"), heads) << head_dim << " " << seqlen << " " << c.to_text();
-    EXPECT_EQ(c.at("draw_tiles"), draws) << head_dim << " " << seqlen << " " << c.to_text();
-    EXPECT_EQ(c.at("key_block_m"), 64) << head_dim << " " << seqlen << " " << c.to_text();
+  const auto expect = [&](int head_dim, int seqlen, int heads) {
+    const auto [name, c] = choice(head_dim, seqlen, ",deterministic=1");
+    EXPECT_EQ(name, "backward_sm90_one_kernel") << head_dim << " " << seqlen;
+    EXPECT_EQ(c.get("section_heads", 0), heads) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.get("scheduler", 0), 2) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.get("key_block_m", 0), 64) << head_dim << " " << seqlen << " " << c.to_text();
   };
-  expect(64, 16384, 4, 1);
-  expect(64, 1024, 32, 1);
-  expect(128, 1024, 0, 0);
+  expect(64, 16384, 4);
+  expect(64, 1024, 32);
+  EXPECT_EQ(choice(128, 1024, ",deterministic=1").name, "backward_sm90");
   for (const int head_dim : {64, 128})
     for (const char* mask : {"", ",mask=causal_bottom_right"}) {
-      const Config c = choice(head_dim, 16384, mask);
-      EXPECT_EQ(c.at("fuse_dq") != 0 && c.at("ordered") == 0, true) << c.to_text();
-      EXPECT_EQ(c.at("key_block_m"), head_dim == 64 ? 128 : 80) << c.to_text();
+      const auto [name, c] = choice(head_dim, 16384, mask);
+      EXPECT_EQ(name, "backward_sm90_one_kernel") << head_dim << mask;
+      EXPECT_EQ(c.get("ordered", 1), 0) << c.to_text();
+      EXPECT_EQ(c.get("key_block_m", 0), head_dim == 64 ? 128 : 80) << c.to_text();
     }
-  const Config narrow = choice(64, 8192, ",mask=causal_bottom_right,window=127:0");
-  EXPECT_EQ(narrow.at("fuse_dq"), 0) << narrow.to_text();
+  EXPECT_EQ(choice(64, 8192, ",mask=causal_bottom_right,window=127:0").name, "backward_sm90_band");
 }
 
 // Blocks that add in any order never wait for turns, so their text has no turns, and the first
@@ -211,8 +219,10 @@ TEST(BackwardSm90Source, HasTurnsOnlyIfBlocksAddInOrder) {
     for (const int ordered : {1, 0}) {
       config.set("ordered", ordered);
       if (p.head_dim_qk == 64 && ordered == 0) config.set("key_block_m", 128);
-      EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
-      const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+      EXPECT_EQ(backward_sm90_one_kernel().space(spec_of(p), hopper()).broken(config),
+                std::nullopt);
+      const std::string text =
+          render(backward_sm90_one_kernel(), spec_of(p), hopper(), config).text;
       EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
       EXPECT_EQ(text.find("end_claim(") != std::string::npos, ordered == 0) << dims;
       EXPECT_EQ(text.find("void bulk_add(") != std::string::npos, ordered == 0) << dims;
@@ -222,49 +232,47 @@ TEST(BackwardSm90Source, HasTurnsOnlyIfBlocksAddInOrder) {
 
 TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
   const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
-  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  const SearchSpace space = backward_sm90_one_kernel().space(spec_of(p), hopper());
   Config c = parse_config(kOneKernel);
   const auto broken = [&](const char* knob, int64_t value) {
     Config other = c;
     other.set(knob, value);
     return space.broken(other).value_or("");
   };
-  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq needs key_block_m 64 or 128"),
-            std::string::npos);
+  EXPECT_EQ(broken("key_block_m", 80),
+            "key_block_m is 80; must be 64 or 128 (any with head_dim_qk 128 and ordered 0)");
   c.set("ordered", 0);
   EXPECT_EQ(broken("key_block_m", 80), "");  // dQ^T by 64 of 128 columns
   EXPECT_NE(broken("key_block_m", 96).find("accumulators take"), std::string::npos);
-  c.set("ordered", 1);
-  EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
-  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq needs fold_sums 0"), std::string::npos);
-  EXPECT_NE(broken("block_n", 64).find("fuse_dq needs block_n 48"), std::string::npos);
-  c.set("ordered", 0);
   const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
   const auto broken_small = [&](int rows) {
     c.set("key_block_m", rows);
-    return backward_sm90().space(spec_of(small), hopper()).broken(c).value_or("");
+    return backward_sm90_one_kernel().space(spec_of(small), hopper()).broken(c).value_or("");
   };
   EXPECT_EQ(broken_small(128), "");
-  EXPECT_EQ(broken_small(64), "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
-  EXPECT_NE(broken_small(80).find("with head_dim_qk 128 and ordered 0 any will do"),
-            std::string::npos);
-  c = parse_config(kOneKernel);
-  c.set("fuse_dq", 0);
-  EXPECT_NE(broken("ordered", 0).find("ordered 0 needs fuse_dq"), std::string::npos);
-  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 needs fuse_dq"), std::string::npos);
+  EXPECT_EQ(broken_small(64), "key_block_m 64 needs a multiple of 128 as head_dim_qk");
+  EXPECT_NE(broken_small(80).find("must be 64 or 128"), std::string::npos);
   // Only the unordered form serves dropout.
-  const std::string dropped = "op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1";
-  const auto dropped_space = [&](const char* more) {
-    return backward_sm90().space(spec_of(parse_problem(dropped + more)), hopper());
-  };
+  const Problem dropped = parse_problem(to_text(p) + ",dropout=0.1");
+  const SearchSpace dropped_space = backward_sm90_one_kernel().space(spec_of(dropped), hopper());
   c = parse_config(kOneKernel);
-  EXPECT_EQ(dropped_space("").broken(c), "fuse_dq with dropout needs ordered 0");
+  EXPECT_NE(dropped_space.broken(c), std::nullopt);
   c.set("ordered", 0);
-  EXPECT_EQ(dropped_space("").broken(c), std::nullopt);
-  for (const Knob& knob : dropped_space(",deterministic=1").knobs())
-    if (knob.name == "fuse_dq" || knob.name == "ordered") {
-      EXPECT_EQ(knob.values.size(), 1u) << knob.name;
-    }
+  EXPECT_EQ(dropped_space.broken(c), std::nullopt);
+}
+
+TEST(BackwardSm90Space, OneKernelRefusesProblemsItCannotServe) {
+  const auto refusal = [](const std::string& more) {
+    return refusal_by(backward_sm90_one_kernel(), "op=attention_backward,heads=8,seqlen=64" + more);
+  };
+  EXPECT_EQ(refusal(",head_dim=128"), "");
+  EXPECT_EQ(refusal(",head_dim=128,dropout=0.1"), "");
+  EXPECT_NE(refusal(",head_dim=128,dropout=0.1,deterministic=1").find("deterministic is 1"),
+            std::string::npos);
+  EXPECT_NE(refusal(",head_dim=72").find("head_dim_qk is 72"), std::string::npos);
+  EXPECT_NE(refusal(",head_dim=256").find("no step fits"), std::string::npos);
+  EXPECT_NE(refusal(",head_dim=128,gradients=qk").find("gradients"), std::string::npos);
+  EXPECT_NE(refusal(",head_dim=128,accumulate=1").find("accumulate"), std::string::npos);
 }
 
 // For deterministic problems, every config that tuning may choose gives equal bits. A kernel that
@@ -274,7 +282,7 @@ TEST(BackwardSm90Space, DeterministicProblemsKeepTheOrderOfDq) {
   const KernelSpec plain = spec_of(parse_problem(text)),
                    asked = spec_of(parse_problem(text + ",deterministic=1"));
   const auto orders = [](const KernelSpec& spec) {
-    const SearchSpace space = backward_sm90().space(spec, hopper());
+    const SearchSpace space = backward_sm90_one_kernel().space(spec, hopper());
     std::vector<int64_t> values;
     for (const Knob& knob : space.knobs())
       if (knob.name == "ordered") values = knob.values;
@@ -284,13 +292,13 @@ TEST(BackwardSm90Space, DeterministicProblemsKeepTheOrderOfDq) {
   EXPECT_EQ(orders(asked), std::vector<int64_t>{1});
   Config c = parse_config(kOneKernel);
   const auto code = [&c](const KernelSpec& spec) {
-    return source_digest(render(backward_sm90(), spec, hopper(), c));
+    return source_digest(render(backward_sm90_one_kernel(), spec, hopper(), c));
   };
-  EXPECT_EQ(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+  EXPECT_EQ(backward_sm90_one_kernel().space(asked, hopper()).broken(c), std::nullopt);
   EXPECT_EQ(code(asked), code(plain));
   c.set("ordered", 0);
-  EXPECT_EQ(backward_sm90().space(plain, hopper()).broken(c), std::nullopt);
-  EXPECT_NE(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+  EXPECT_EQ(backward_sm90_one_kernel().space(plain, hopper()).broken(c), std::nullopt);
+  EXPECT_NE(backward_sm90_one_kernel().space(asked, hopper()).broken(c), std::nullopt);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 with scores stored in the workspace between its kernels, without a device: places
+// backward_sm90_stored, whose kernels keep scores in the workspace, without a device: places
 // of scores, heads per round, served shapes. backward_test.cpp checks results.
 #include <gtest/gtest.h>
 
@@ -8,20 +8,20 @@
 #include <set>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/backward/backward_sm90_cost.hpp"
 #include "templates/shared/layouts/backward_stored_layout.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
 
 namespace attune {
 namespace {
 
-using testing::default_of;
+using testing::chosen_for;
 using testing::hopper;
 using testing::kH200;
 using testing::kStored;
+using testing::refusal_by;
 
 LaunchPlan plan_of(const Problem& p, Config config = parse_config(kStored)) {
-  return backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+  return backward_sm90_stored().launch(spec_of(p), config, shape_of(p), kH200);
 }
 
 TEST(StoredScores, ARowKeepsEveryKeyOnceAndPairsTogether) {
@@ -129,37 +129,32 @@ TEST(StoredScores, AreChosenOnlyForShapesWhoseHeadsFit) {
                          seqlen);
   };
   const auto unfit = [](const Problem& p, const Config& config) {
-    return backward_sm90().unfit(spec_of(p), config, shape_of(p)).value_or("");
+    return backward_sm90_stored().unfit(spec_of(p), config, shape_of(p)).value_or("");
   };
   const Config stored = parse_config(kStored);
-  EXPECT_EQ(default_of(at("16384")).at("store_ds"), 1);
+  EXPECT_EQ(chosen_for(at("16384")).name, "backward_sm90_stored");
   EXPECT_EQ(unfit(at("16384"), stored), "");
-  EXPECT_EQ(default_of(at("32768")).at("store_ds"), 0);
+  EXPECT_EQ(chosen_for(at("32768")).name, "backward_sm90");
   EXPECT_NE(unfit(at("32768"), stored).find("must be at most 1342177280"), std::string::npos);
-  EXPECT_EQ(unfit(at("32768"), default_of(at("32768"))), "");
+  EXPECT_EQ(backward_sm90_stored().fit(spec_of(at("32768")), shape_of(at("32768"))), Fit::kNever);
   // An explicit request still gets it, one head at a time.
   EXPECT_EQ(plan_of(at("32768")).round_sizes.of_round, 1);
 }
 
 TEST(StoredScores, SentencesNameTheRule) {
-  const Problem p = parse_problem("op=attention_backward,head_dim=256,heads=8,seqlen=4096");
-  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  const std::string p = "op=attention_backward,head_dim=256,heads=8,seqlen=4096";
+  const SearchSpace space = backward_sm90_stored().space(spec_of(parse_problem(p)), hopper());
   EXPECT_EQ(space.broken(parse_config(kStored)), std::nullopt);
-  for (const auto& [knob, value] : {std::pair{"key_block_m", 48},
-                                    {"fold_sums", 1},
-                                    {"split_kv", 1},
-                                    {"dout_slots", 2},
-                                    {"fuse_dq", 4}}) {
-    Config c = parse_config(kStored);
-    c.set(knob, value);
-    EXPECT_NE(space.broken(c), std::nullopt) << knob;
-  }
+  Config wide = parse_config(kStored);
+  wide.set("block_n", 128);
+  EXPECT_NE(space.broken(wide).value_or("").find("registers"), std::string::npos);
   // Stored scores need gradients of q and k, and cannot be accumulated.
-  for (const char* other : {",accumulate=1", ",gradients=kv", ",gradients=qv"}) {
-    const Problem q = parse_problem(to_text(p) + other);
-    for (const Config& c : backward_sm90().space(spec_of(q), hopper()).enumerate())
-      ASSERT_EQ(c.at("store_ds"), 0) << other;
-  }
+  EXPECT_EQ(refusal_by(backward_sm90_stored(), p + ",gradients=qk"), "");
+  EXPECT_EQ(refusal_by(backward_sm90_stored(), p + ",gradients=kv"),
+            "gradients are kv; this template serves qk and qkv");
+  EXPECT_NE(refusal_by(backward_sm90_stored(), p + ",gradients=qv"), "");
+  EXPECT_NE(refusal_by(backward_sm90_stored(), p + ",accumulate=1").find("accumulate"),
+            std::string::npos);
 }
 
 class StoredScoresCompile : public testing::HopperCompile {};
@@ -181,12 +176,12 @@ TEST_F(StoredScoresCompile, ConfigsThatTunersFindDoNotSpill) {
       const Config other = parse_config(tiles);
       for (const auto& [knob, value] : other.knobs()) config.set(knob, value);
       config.set("q_slots", 3);
-      ASSERT_EQ(backward_sm90().space(spec, hopper()).broken(config), std::nullopt);
+      ASSERT_EQ(backward_sm90_stored().space(spec, hopper()).broken(config), std::nullopt);
       const KernelImage image =
-          compiler_->compile(render(backward_sm90(), spec, hopper(), config), hopper());
+          compiler_->compile(render(backward_sm90_stored(), spec, hopper(), config), hopper());
       EXPECT_EQ(image_fault(image.info), std::nullopt) << config.to_text() << "\n" << image.log;
       EXPECT_LE(image.info.registers,
-                backward_sm90().resources(spec, hopper(), config).max_registers);
+                backward_sm90_stored().resources(spec, hopper(), config).max_registers);
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 without a device: which rows see a key, shared memory layout, search space and
+// The families of gradients on Hopper without a device: which rows see a key, shared memory layout, search space and
 // defaults, launch steps, and NVRTC's report on a few defaults (skips aloud without NVRTC).
 // backward_test.cpp checks results.
 #include "generator/families/families.hpp"
@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/backward/backward_sm90_space.hpp"
+#include "generator/families/backward/sm90/gradients_sm90.hpp"
+#include "templates/shared/layouts/backward_band_layout.h"
 #include "templates/shared/layouts/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
 #include "tests/templates/backward/backward_sm90_cases.hpp"
@@ -23,6 +25,7 @@ using testing::expect_regions;
 using testing::hopper;
 using testing::kH200;
 using testing::kOneKernel;
+using testing::kTwoKernels;
 using testing::regions_of;
 using testing::text_of;
 
@@ -69,28 +72,50 @@ TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
       }
 }
 
-TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
-  for (const Problem& p : problems()) {
-    const KernelSpec spec = spec_of(p);
-    const SearchSpace space = backward_sm90().space(spec, hopper());
-    EXPECT_EQ(space.broken(default_of(p)), std::nullopt) << text_of(p, default_of(p));
-    if (p.seqlen_q != 1 || p.mask != Mask::kNone) continue;  // the space depends on neither
-    const std::vector<Config> all = space.enumerate();
-    ASSERT_GE(all.size(), 4u) << to_text(p);
-    for (size_t i = 0; i < all.size(); i += 7) {
-      const Resources r = backward_sm90().resources(spec, hopper(), all[i]);
-      EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
-      for (const BackwardKernel& kernel : backward_kernels(spec, all[i])) {
-        expect_regions(regions_of_kernel(kernel), backward_shared_bytes(kernel));
-        const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
-        const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
-        EXPECT_LE(warpgroups * registers.consumer + registers.producer,
-                  (warpgroups + 1) * registers.launch);
-        EXPECT_LT(kernel.accumulators, kernel.dq_warpgroup ? kDqWarpgroupRegisters.keys
-                                       : registers.moved   ? registers.consumer
-                                                           : registers.launch);
-      }
+std::vector<const GradientsSm90*> families() {
+  std::vector<const GradientsSm90*> all;
+  for (const KernelTemplate* one : {&backward_sm90(), &backward_sm90_one_kernel(),
+                                    &backward_sm90_stored(), &backward_sm90_band()})
+    all.push_back(static_cast<const GradientsSm90*>(one));
+  return all;
+}
+
+void expect_fits_the_machine(const GradientsSm90& family, const Problem& p) {
+  const KernelSpec spec = spec_of(p);
+  const SearchSpace space = family.space(spec, hopper());
+  const Config chosen = family.default_config(spec, hopper(), shape_of(p), kH200);
+  EXPECT_EQ(space.broken(chosen), std::nullopt) << text_of(p, chosen);
+  if (p.seqlen_q != 1 || p.mask != Mask::kNone) return;  // the space depends on neither
+  const std::vector<Config> all = space.enumerate();
+  ASSERT_GE(all.size(), 1u) << to_text(p);
+  for (size_t i = 0; i < all.size(); i += 7) {
+    const Resources r = family.resources(spec, hopper(), all[i]);
+    EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
+    for (const BackwardKernel& kernel : family.kernels(spec, all[i])) {
+      expect_regions(regions_of_kernel(kernel), backward_shared_bytes(kernel));
+      const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
+      const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
+      EXPECT_LE(warpgroups * registers.consumer + registers.producer,
+                (warpgroups + 1) * registers.launch);
+      EXPECT_LT(kernel.accumulators, kernel.dq_warpgroup ? kDqWarpgroupRegisters.keys
+                                     : registers.moved   ? registers.consumer
+                                                         : registers.launch);
     }
+  }
+}
+
+// A family that serves a spec has a legal config for it, since the registry compares defaults.
+TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
+  std::map<std::string_view, int> served;
+  for (const Problem& p : problems())
+    for (const GradientsSm90* family : families())
+      if (!family->refuses(spec_of(p), hopper())) {
+        ++served[family->name()];
+        expect_fits_the_machine(*family, p);
+      }
+  for (const GradientsSm90* family : families()) {
+    EXPECT_GT(served[family->name()], 0) << family->name();
+    EXPECT_LE(family->space(spec_of(problems().front()), hopper()).knobs().size(), 10u);
   }
 }
 
@@ -102,8 +127,9 @@ TEST(BackwardSm90Launch, HasAStepForEachNeededKernel) {
     Config config = default_of(p);
     config.set("fold_sums", 0);
     if (one_kernel) config = parse_config(kOneKernel);
-    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
-    const std::string source = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const KernelTemplate& t = one_kernel ? backward_sm90_one_kernel() : backward_sm90();
+    const LaunchPlan plan = t.launch(spec_of(p), config, shape_of(p), kH200);
+    const std::string source = render(t, spec_of(p), hopper(), config).text;
     std::string all;
     for (const LaunchStep& step : plan.steps) {
       all += step.entry + " ";
@@ -135,8 +161,7 @@ TEST(BackwardSm90Launch, BlocksArePersistentIfTilesAreShortAndEqual) {
   const auto grids = [](const std::string& mask) {
     const Problem p = parse_problem(
         "op=attention_backward,dtype=bf16,head_dim=64,heads=64,batch=2,seqlen=2048,mask=" + mask);
-    Config config = parse_config(kOneKernel);
-    config.set("fuse_dq", 0);
+    const Config config = parse_config(kTwoKernels);
     const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
     EXPECT_EQ(plan.steps[1].num_tiles, 128 * 16);
     return std::pair{plan.steps[1].grid_x, plan.steps[2].grid_x};  // of rows, of keys

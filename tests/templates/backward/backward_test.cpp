@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/templates/backward/backward_case.hpp"
@@ -68,11 +69,24 @@ class Cuda : public DeviceFixture {
   void open_families() {
     open("cuda");
     if (!device_) return;
-    const KernelSpec plain =
-        spec_of(parse_problem("op=attention_backward,head_dim=64,heads=1,seqlen=8"));
-    for (const KernelTemplate* t : asked_templates())
-      if (!t->is_reference() && serves(*t, plain)) families_.push_back(t);
+    // All families serve one of these.
+    for (const char* text : {"heads=1,seqlen=8", "heads=1,seqlen=8,window=4:0"})
+      for (const KernelTemplate* t : families_for(
+               parse_problem(std::string("op=attention_backward,dtype=fp16,head_dim=64,") + text)))
+        if (std::find(families_.begin(), families_.end(), t) == families_.end())
+          families_.push_back(t);
     if (families_.empty()) GTEST_SKIP() << "no device here that a family with gradients is for";
+  }
+
+  // Returns the asked families that may run the problem on this device.
+  std::vector<const KernelTemplate*> families_for(const Problem& p) const {
+    const std::vector<const KernelTemplate*> asked = asked_templates();
+    std::vector<const KernelTemplate*> all;
+    for (const Family& family : serving(spec_of(p), device_->archs()).families)
+      if (std::find(asked.begin(), asked.end(), family.kernel_template) != asked.end() &&
+          family.kernel_template->fit(spec_of(p), shape_of(p)) != Fit::kNever)
+        all.push_back(family.kernel_template);
+    return all;
   }
 
   Config default_of(const KernelTemplate& t, const Problem& p) const {
@@ -117,7 +131,7 @@ TEST_F(Cuda, EveryKernelGivesTheGradientsOfTheReference) {
     const bool heads_first = random() % 2 == 0, dlse = random() % 2 == 0;
     const BackwardCase c(device_, p, values,
                          {.heads_first = heads_first, .dlse = dlse || sees_one_key(p)});
-    for (const KernelTemplate* t : families_) {
+    for (const KernelTemplate* t : families_for(p)) {
       expect_reference(c, *t, default_of(*t, p), fmt::format("seed {}", seed));
       const std::vector<Config> all =
           t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).enumerate();
@@ -141,18 +155,19 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
       const Problem p =
           parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text + asked);
       const BackwardCase c(device_, p, 7);
-      for (const KernelTemplate* t : families_) expect_reference(c, *t, default_of(*t, p), "long");
+      for (const KernelTemplate* t : families_for(p))
+        expect_reference(c, *t, default_of(*t, p), "long");
     }
   }
 }
 
-// Each form of backward_sm90's kernel that adds to dq in any order: lengths that end within a step
+// Each form of the kernel that adds to dq in any order: lengths that end within a step
 // and within a key tile, tiles that no row sees, several tiles per block.
 TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
   for (const KernelTemplate* t : families_) {
-    if (t->name() != "backward_sm90") continue;
+    if (t->name() != "backward_sm90_one_kernel") continue;
     for (const auto& [dims, rows] : {std::pair{"head_dim=128", 64},
                                      {"head_dim=128", 80},
                                      {"head_dim=64", 128},
@@ -162,17 +177,15 @@ TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
                                "heads=48/16,seqlen=700,mask=causal_bottom_right",
                                "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left",
                                "heads=4/1,seqlen=1100,mask=none,window=200:70"})
-        for (const int draws : {0, 1}) {
+        for (const int scheduler : {0, 2}) {
           const BackwardCase c(device_,
                                parse_problem(fmt::format(
                                    "op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest)),
                                13);
-          const Config config = parse_config(fmt::format(
-              "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},"
-              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,"
-              "band=0,"
-              "ordered=0",
-              rows, draws));
+          const Config config = parse_config(
+              fmt::format("key_block_m={},q_slots=2,dout_slots=2,section_heads=4,scheduler={},"
+                          "ordered=0",
+                          rows, scheduler));
           expect_reference(c, *t, config, "no order");
         }
   }
@@ -184,7 +197,7 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
   for (const KernelTemplate* t : families_) {
-    if (t->name() != "backward_sm90") continue;
+    if (t->name() != "backward_sm90_stored") continue;
     for (const auto& [dims, tiles, rest] :
          {std::tuple{"head_dim=256", "block_m=128,block_n=48,key_block_n=128",
                      "heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none"},
@@ -204,10 +217,9 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
       const Problem p =
           parse_problem(fmt::format("op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest));
       const BackwardCase c(device_, p, 17, {.dlse = sees_one_key(p)});
-      const Config config = parse_config(
-          fmt::format("{},k_slots=2,v_slots=1,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,"
-                      "fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,band=0,ordered=1",
-                      tiles));
+      Config config = parse_config(kStored);
+      const Config other = parse_config(tiles);
+      for (const auto& [knob, value] : other.knobs()) config.set(knob, value);
       ASSERT_EQ(c.fault(*t, config), "") << to_text(p);
       expect_reference(c, *t, config, "stored");
     }
@@ -216,10 +228,7 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
         parse_problem("op=attention_backward,batch=2,dtype=bf16,head_dim=192,heads=22,"
                       "seqlen=4096,mask=causal_bottom_right"),
         19);
-    Config config = default_of(*t, many.problem());
-    config.set("store_ds", 1);
-    ASSERT_NE(config.to_text().find("fuse_dq=0"), std::string::npos);
-    expect_reference(many, *t, config, "rounds");
+    expect_reference(many, *t, default_of(*t, many.problem()), "rounds");
   }
 }
 
@@ -229,7 +238,7 @@ TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
   for (const KernelTemplate* t : families_) {
-    if (t->name() != "backward_sm90") continue;
+    if (t->name() != "backward_sm90_band") continue;
     for (const auto& [dims, rest] :
          {std::pair{"head_dim=64", "heads=32,seqlen=3000,mask=causal_bottom_right,window=127:0"},
           {"head_dim=64", "heads=3,seqlen=1100,mask=none,window=64:64"},
@@ -244,7 +253,7 @@ TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
       const Problem p =
           parse_problem(fmt::format("op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest));
       const BackwardCase c(device_, p, 23, {.dlse = true});
-      expect_reference(c, *t, parse_config(kBand), "band");
+      expect_reference(c, *t, Config{}, "band");
     }
   }
 }
@@ -264,7 +273,7 @@ TEST_F(Cuda, DropoutGivesTheGradientsOfTheReference) {
     const Problem p = parse_problem(
         std::string("op=attention_backward,deterministic=1,batch=2,dtype=bf16,") + text);
     const BackwardCase c(device_, p, 11, {.dlse = true});
-    for (const KernelTemplate* t : families_) {
+    for (const KernelTemplate* t : families_for(p)) {
       expect_reference(c, *t, default_of(*t, p), "dropout");
       const std::vector<Config> all =
           t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).enumerate();
@@ -286,7 +295,7 @@ TEST_F(Cuda, SumsOfGradientsKeepTheirLaws) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
     const BackwardCase c(device_, p, 3);
-    for (const KernelTemplate* t : families_) {
+    for (const KernelTemplate* t : families_for(p)) {
       const GradientTensors found = run(*t, c);
       EXPECT_EQ(c.sum_of_dv_fault(found), "") << t->name() << " " << text;
       EXPECT_EQ(c.inner_product_fault(found), "") << t->name() << " " << text;
@@ -303,7 +312,7 @@ TEST_F(Cuda, TheGradientOfLseAloneGivesThoseOfQAndK) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
     const BackwardCase c(device_, p, 5, {.dlse = true, .no_dout = true});
-    for (const KernelTemplate* t : families_) {
+    for (const KernelTemplate* t : families_for(p)) {
       expect_reference(c, *t, default_of(*t, p), "dlse alone");
       const GradientTensors found = run(*t, c);
       for (const float value : found.of(Role::kDv).values) ASSERT_EQ(value, 0.F) << t->name();
@@ -322,7 +331,7 @@ TEST_F(Cuda, InvisibleRowsAndKeysHaveZeroGradients) {
       "op=attention_backward,dtype=bf16,head_dim=64,heads=2,seqlen_q=40,seqlen_kv=300,"
       "mask=causal_top_left");
   const BackwardCase rows_case(device_, rows, 1), keys_case(device_, keys, 1);
-  for (const KernelTemplate* t : families_) {
+  for (const KernelTemplate* t : families_for(rows)) {
     const GradientTensors of_rows = run(*t, rows_case), of_keys = run(*t, keys_case);
     EXPECT_TRUE(all_zero(of_rows.of(Role::kDq), 0, 260)) << t->name();
     EXPECT_TRUE(all_zero(of_keys.of(Role::kDk), 40, 300)) << t->name();

@@ -56,8 +56,10 @@ Source text_of(const Case& one, const char* program) {
 // True if a member of the first parameter is read, by its name or through a register that has its
 // address.
 bool reads_member(const std::string& ptx, size_t offset) {
-  std::vector<std::string> bases{"attune_kernel_param_0"};
-  const std::string is_address = ", attune_kernel_param_0;";
+  const size_t name = ptx.find(".entry ") + std::string_view(".entry ").size();
+  const std::string first = ptx.substr(name, ptx.find('(', name) - name) + "_param_0";
+  std::vector<std::string> bases{first};
+  const std::string is_address = ", " + first + ";";
   for (size_t at = ptx.find(is_address); at != std::string::npos; at = ptx.find(is_address, at + 1))
     bases.push_back(ptx.substr(ptx.rfind('%', at), at - ptx.rfind('%', at)));
   return std::any_of(bases.begin(), bases.end(), [&](const std::string& base) {

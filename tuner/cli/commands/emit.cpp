@@ -160,8 +160,7 @@ std::string artefact(const Options& options, const Request& request, const Sourc
     const std::string file = request.out.empty()
                                  ? std::string(is_cuda ? "kernel.cu" : "kernel.cpp")
                                  : std::filesystem::path(request.out).filename().string();
-    return with_header(source.text, request.problem, choice, request.config_from, request.device,
-                       file);
+    return with_header(source, request.problem, choice, request.config_from, request.device, file);
   }
   if (options.what == "html") return page_of(request, source);
   if (options.what == "ptx") {

@@ -47,11 +47,11 @@ const char* name_of(ArgumentPart part) {
   return "round";
 }
 
-std::string entry_line(const KernelChoice& choice) {
+std::string entry_line(const KernelChoice& choice, const std::string& main) {
   std::string text;
   for (const StepStructure& step :
        choice.kernel_template->structure(choice.spec, choice.config).steps) {
-    text += fmt::format("{}{} (", text.empty() ? "" : ", then ", step.entry);
+    text += fmt::format("{}{} (", text.empty() ? "" : ", then ", entry_in(main, step.entry));
     const char* separator = "";
     for (const ArgumentPart part : step.parts) {
       text += fmt::format("{}{}", separator, name_of(part));
@@ -88,9 +88,9 @@ std::string program_lines(const Problem& problem) {
 
 }  // namespace
 
-std::string with_header(const std::string& source, const Problem& problem,
-                        const KernelChoice& choice, const std::string& config_from,
-                        const std::string& device, const std::string& file) {
+std::string with_header(const Source& source, const Problem& problem, const KernelChoice& choice,
+                        const std::string& config_from, const std::string& device,
+                        const std::string& file) {
   const std::string header =
       fmt::format(
           "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// device   "
@@ -98,10 +98,10 @@ std::string with_header(const std::string& source, const Problem& problem,
           "entry    {}\n"
           "// launch   {}\n// compile  {}\n",
           choice.kernel_template->name(), choice.arch.name(), ATTUNE_VERSION, to_text(problem),
-          choice.config.to_text(), config_from, device, entry_line(choice), launch_line(choice),
-          compile_line(choice.arch, file)) +
+          choice.config.to_text(), config_from, device, entry_line(choice, source.entry),
+          launch_line(choice), compile_line(choice.arch, file)) +
       program_lines(problem);
-  std::string text = source;
+  std::string text = source.text;
   return text.insert(text.find('\n') + 1, header);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the tiles that a block of the kernel that makes all gradients takes. A tile is taken only
 // when all lower tiles are taken. So a block that waits for a lower tile waits for a block that
-// runs. Knob draw_tiles:
+// runs. Knob scheduler:
 //
 // | 0 | one tile, with the block's number: the device starts blocks in that order               |
-// | 1 | one tile after the other, drawn from a count in the workspace. The thread that loads Q  |
+// | 2 | one tile after the other, drawn from a count in the workspace. The thread that loads Q  |
 // |   | draws, and publishes tiles to the other roles in two slots of shared memory. No block   |
 // |   | starts between two tiles. The next tile loads while gradients of the last are stored.   |
 #pragma once
@@ -103,8 +103,8 @@ struct TilesOf<false, kByWarp> {
   using First = OneTile;
   using Taken = OneTile;
 };
-using FirstTiles = TilesOf<kDrawTiles != 0, false>::First;  // of the thread that loads Q
+using FirstTiles = TilesOf<kScheduler != 0, false>::First;  // of the thread that loads Q
 template <bool kByWarp>
-using TakenTiles = typename TilesOf<kDrawTiles != 0, kByWarp>::Taken;
+using TakenTiles = typename TilesOf<kScheduler != 0, kByWarp>::Taken;
 
 }  // namespace attune

@@ -2,6 +2,8 @@
 // Constants of the kernel of backward_sm90 that makes all gradients.
 #pragma once
 
+#include "cuda/backward_sm90/one_kernel/tile_order.cuh"
+
 #include "cuda/backward_sm90/keys.cuh"
 #include "shared/layouts/backward_dq_warpgroup_layout.h"
 #include "shared/layouts/backward_sm90_layout.h"

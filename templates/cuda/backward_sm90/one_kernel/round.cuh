@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last step of backward_sm90 with fuse_dq: scales and rounds dQ. The workspace has dQ in fp32,
+// The last step of backward_sm90_one_kernel: scales and rounds dQ. The workspace has dQ in fp32,
 // with accumulators in the order of registers. A warpgroup takes the accumulators that one
 // warpgroup of the previous kernel added. Rows to which no block of keys added become zeros.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and what blocks of keys must know of
+// dQ in fp32 in the workspace of backward_sm90_one_kernel, and what blocks of keys must know of
 // each other. For each head of Q and block of kKeyBlockM rows, the workspace holds the accumulators
 // of both warpgroups, in register order. The number of drawn tiles is at the end.
 //

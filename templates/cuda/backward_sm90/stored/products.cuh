@@ -6,7 +6,7 @@
 // each warpgroup, panels of these rows and 64 keys. Products read the panels as columns.
 #pragma once
 
-#include "cuda/backward_sm90/dropout.cuh"  // where kDropout
+#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout
 #include "cuda/backward_sm90/keys_tiles.cuh"
 #include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
 #include "cuda/backward_sm90/store_gradient.cuh"

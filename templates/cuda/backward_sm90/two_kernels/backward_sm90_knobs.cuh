@@ -10,6 +10,7 @@ namespace attune {
 constexpr int kArch = 90;
 constexpr bool kGradients = true;
 constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
+constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 constexpr int kBlockM = 128;  // attune_kernel: rows of Q and dout per block, 64 for each warpgroup
 constexpr int kBlockN = 96;   // rows of K and V per step
@@ -19,22 +20,10 @@ constexpr int kKeyBlockN = 128;  // attune_keys: rows of K and V per block
 constexpr int kKeyBlockM = 64;   // rows of Q and dout per step
 constexpr int kQSlots = 3;       // tiles of Q, and of dout, in shared memory
 constexpr int kDoutSlots = 3;
-constexpr int kSplitKv = 0;  // 1: separate kernels compute dK and dV
-
+constexpr int kSplitKv = 0;   // 1: separate kernels compute dK and dV
 constexpr int kFoldSums = 0;  // 1: attune_kernel computes L2 and delta; 0: attune_prepare
 
-constexpr int kFuseDq =
-    0;  // > 0: one kernel computes dQ, dK and dV, in sections of this many heads
-constexpr int kOrdered = 1;    // with kFuseDq: key blocks add to dq in the order of keys
-constexpr int kDrawTiles = 0;  // with kFuseDq, 1: persistent blocks draw their tiles
-
-constexpr int kBand = 0;  // 1: one kernel computes all gradients of a narrow band
-
-constexpr int kStoreDs = 0;  // 1: dK and dV are computed from dS and P that attune_kernel stores
-
-constexpr bool kTwoKernels = true;                    // none of fuse_dq, band and store_ds
 constexpr bool kHasKeys = true;                       // dK or dV is requested
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // gradients that attune_keys computes
-constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 }  // namespace attune

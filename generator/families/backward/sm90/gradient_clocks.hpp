@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Estimated run time of gradients on Hopper, in clocks. It ranks configs, and the four families,
+// before any is compiled. The roofline is in templates/cuda/backward_sm90/README.md.
+#pragma once
+
+#include "generator/families/backward/sm90/gradient_kernel.hpp"
+
+namespace attune {
+
+// Returns the clocks until the last multiprocessor ends.
+double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                       const DeviceFacts& device);
+
+// How a family makes L2 and delta.
+enum class Sums {
+  kStep,    // by a step of their own
+  kFolded,  // by the kernel of dQ
+  kRounds,  // by a step of their own; another step rounds dQ from fp32
+};
+double sums_clocks(const KernelSpec& spec, Sums sums, const Shape& shape,
+                   const DeviceFacts& device);
+
+// Returns the clocks of a walk along a band with so many places, L2 and delta included.
+double band_clocks(int64_t places, const DeviceFacts& device);
+
+}  // namespace attune

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_sm90: gradients of attention for sm_90a (Hopper). One kernel makes dQ, another dK and
+// dV; a third makes dV if registers do not hold both (split_kv). It serves every problem of the
+// group. Source: templates/cuda/backward_sm90/two_kernels/.
+//
+// The way of a choice: space() has the knobs of both kernels and a rule for each kernel.
+// default_config() takes the cheapest legal knobs of each kernel by itself. predicted_cost() adds
+// the clocks of kernels() (gradient_clocks.cpp).
+#include "generator/families/families.hpp"
+
+#include <algorithm>
+
+#include "generator/core/system/error.hpp"
+#include "generator/families/backward/sm90/gradients_sm90.hpp"
+#include "generator/families/cheapest_config.hpp"
+#include "generator/render/wgmma_emitter.hpp"
+
+namespace attune {
+namespace {
+
+int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
+
+bool splits(const Config& config) { return config.at("split_kv") != 0; }
+
+// Returns one or two kernels, in the order of a launch; none if neither dK nor dV is needed.
+std::vector<BackwardKernel> keys_kernels(const KernelSpec& spec, const Config& c) {
+  const KeysTile tile{knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "q_slots"),
+                      knob(c, "dout_slots")};
+  const auto one = [&](BackwardMakes what) { return backward_keys_kernel(spec, tile, what); };
+  const bool k = makes(spec, Gradients::kK), v = makes(spec, Gradients::kV);
+  if (k && v && splits(c)) return {one(BackwardMakes::kDk), one(BackwardMakes::kDv)};
+  if (k && v) return {one(BackwardMakes::kDkDv)};
+  if (k || v) return {one(k ? BackwardMakes::kDk : BackwardMakes::kDv)};
+  return {};
+}
+
+// True if a config breaks the rule of this name; the knobs of other rules may be illegal.
+bool breaks(const SearchSpace& space, std::string_view name, const Config& config) {
+  return std::any_of(
+      space.constraints().begin(), space.constraints().end(),
+      [&](const Constraint& rule) { return rule.name == name && rule.broken(config); });
+}
+
+class TwoKernels final : public GradientsSm90 {
+ public:
+  TwoKernels()
+      : GradientsSm90("backward_sm90", "two_kernels", {"gradients", "dropout", "accumulate"}) {}
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
+    const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
+    const std::vector<Knob> knobs{
+        {"block_m", values_if(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
+        {"block_n", values_if(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
+        {"k_slots", values_if(rows, {2, 3}), "tiles of k in shared memory"},
+        {"v_slots", values_if(rows, {1, 2, 3}), "tiles of v in shared memory"},
+        {"key_block_n", values_if(keys, {128, 192, 64}), "stationary keys, 64 per warpgroup"},
+        {"key_block_m", values_if(keys, {32, 48, 64, 80, 96, 112, 128}),
+         "rows per step of dk and dv"},
+        {"q_slots", values_if(keys, {2, 3}), "tiles of q in shared memory"},
+        {"dout_slots", values_if(keys, {1, 2, 3}), "tiles of dout in shared memory"},
+        {"split_kv", values_if(both, {0, 1}), "separate kernels for dk and dv"},
+        {"fold_sums", values_if(rows, {0, 1}),
+         "the kernel of dq computes delta, instead of a separate step"}};
+    std::vector<Constraint> rules;
+    if (rows)
+      rules.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
+                         return broken_kernel(backward_rows_kernel(spec, c), spec, arch);
+                       }});
+    if (keys)
+      rules.push_back(
+          {"keys",
+           {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv"},
+           [=](const Config& c) { return broken_kernels(keys_kernels(spec, c), spec, arch); }});
+    return {knobs, rules};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    const SearchSpace all = space(spec, arch);
+    Config first;
+    for (const Knob& one : all.knobs()) first.set(one.name, one.values.front());
+    const std::optional<Config> rows = cheapest(
+        all.knobs(), first, {"block_m", "block_n", "k_slots", "v_slots"},
+        [&](const Config& c) { return !breaks(all, "rows", c); },
+        [&](const Config& c) {
+          return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
+        });
+    const std::optional<Config> best = cheapest(
+        all.knobs(), rows.value_or(first),
+        {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fold_sums"},
+        [&](const Config& c) { return !all.broken(c); },
+        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
+    if (!best) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
+    return *best;
+  }
+
+  std::vector<BackwardKernel> kernels(const KernelSpec& spec, const Config& config) const override {
+    std::vector<BackwardKernel> all;
+    if (makes(spec, Gradients::kQ)) all.push_back(backward_rows_kernel(spec, config));
+    for (const BackwardKernel& one : keys_kernels(spec, config)) all.push_back(one);
+    return all;
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config& config) const override {
+    std::vector<Constant> all = gradient_constants();
+    all.push_back(flag("kHasKeys", makes_keys(spec)));
+    all.push_back(flag("kKeysMakeK", makes(spec, Gradients::kK)));
+    all.push_back(flag("kKeysMakeV", makes(spec, Gradients::kV) && !splits(config)));
+    return all;
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config& config) const override {
+    const int qk = spec.head_dim_qk, v = spec.head_dim_v;
+    const int keys = knob(config, "block_n"), rows = knob(config, "key_block_m");
+    std::vector<WgmmaProduct> products;
+    if (makes(spec, Gradients::kQ))
+      products = {{"wgmma_q_k", WgmmaA::kShared, keys, qk},
+                  {"wgmma_dout_v", WgmmaA::kShared, keys, v},
+                  {"wgmma_ds_k", WgmmaA::kRegisters, qk, keys}};
+    if (makes_keys(spec)) products.push_back({"wgmma_k_q", WgmmaA::kShared, rows, qk});
+    if (makes(spec, Gradients::kK)) {
+      products.push_back({"wgmma_v_dout", WgmmaA::kShared, rows, v});
+      products.push_back({"wgmma_ds_q", WgmmaA::kRegisters, qk, rows});
+    }
+    if (makes(spec, Gradients::kV))
+      products.push_back({"wgmma_p_dout", WgmmaA::kRegisters, v, rows});
+    return {{"generated/wgmma.cuh", emit_wgmma_products(spec.dtype_q, products)}};
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    const bool folds = folds_sums(config);
+    LaunchStructure all{.steps = {}, .main_step = folds ? 0u : 1u};
+    if (has_sums(spec, config)) all.workspace = {{.name = "row_sums"}};
+    if (!folds) all.steps.push_back(prepare_step());
+    for (const BackwardKernel& kernel : kernels(spec, config)) {
+      const bool second = kernel.makes == BackwardMakes::kDv && splits(config);
+      all.steps.push_back(gradient_step(kernel, spec,
+                                        kernel.of_rows() ? kEntryName
+                                        : second         ? "attune_values"
+                                                         : "attune_keys"));
+      if (folds && kernel.of_rows()) all.steps.back().parts.push_back(ArgumentPart::kGradients);
+    }
+    add_dropout(spec, &all);
+    return all;
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t rows =
+        backward_sm90_rows(shape.seqlen_q, knob(config, "block_m"), knob(config, "key_block_m"));
+    LaunchSizes sizes{.steps = {}, .workspace = {}};
+    if (has_sums(spec, config)) sizes.workspace = {sums_extents(shape, rows)};
+    if (!folds_sums(config)) sizes.steps.push_back(prepare_size(spec, shape, rows));
+    for (const BackwardKernel& kernel : kernels(spec, config)) {
+      const int tiles = tile_count(backward_tiles(kernel, shape));
+      const int blocks = is_persistent(kernel, spec) ? std::min(tiles, device.sm_count) : tiles;
+      sizes.steps.push_back({.grid_x = grid_extent(blocks), .num_tiles = tiles});
+    }
+    return sizes;
+  }
+
+ private:
+  static bool folds_sums(const Config& config) { return config.at("fold_sums") != 0; }
+  // True if L2 and delta are in the workspace. A kernel of dQ alone that folds them keeps them.
+  static bool has_sums(const KernelSpec& spec, const Config& config) {
+    return makes_keys(spec) || !folds_sums(config);
+  }
+  Sums sums(const Config& config) const override {
+    return folds_sums(config) ? Sums::kFolded : Sums::kStep;
+  }
+  Broken family_refusal(const KernelSpec&, const Arch&) const override { return std::nullopt; }
+};
+
+}  // namespace
+
+const KernelTemplate& backward_sm90() {
+  static const TwoKernels instance;
+  return instance;
+}
+
+}  // namespace attune
