@@ -133,7 +133,7 @@ class RowsConsumer {
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
     panels_.begin(args_, heads_, tile.batch, tile.head, first_row);
     panels_.clear_rest(own.begin, own.end);
-    if constexpr (kFoldSums) {
+    if constexpr (Sums::kMakes) {
       Sums sums(args_, gradients_, tile.batch, tile.head, first_row);
       wait_dout(parity);
       sums.finish(dout_, l2_, delta_);

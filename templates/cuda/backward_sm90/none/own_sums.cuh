@@ -6,7 +6,9 @@ namespace none {
 
 enum AbsentGradients { gradients };  // the name of the parameter that OwnSums would read
 
-struct OwnSums {};
+struct OwnSums {
+  static constexpr bool kMakes = false;
+};
 
 }  // namespace none
 

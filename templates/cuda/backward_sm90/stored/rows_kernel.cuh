@@ -16,8 +16,8 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
                   const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_dout,
                   const __grid_constant__ TensorMap map_dq) {
-  run_rows<none::OwnSums>(args, HeadsOfRound(round), RowsDropout(dropout), none::gradients,
-                          {&map_q, &map_k, &map_v, &map_dout, &map_dq});
+  run_rows<OwnSums>(args, HeadsOfRound(round), RowsDropout(dropout), gradients,
+                    {&map_q, &map_k, &map_v, &map_dout, &map_dq});
 }
 
 }  // namespace attune

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/backward_sm90/none/own_sums.cuh"  // where kFoldSums == 0
-#include "cuda/backward_sm90/own_sums.cuh"       // where kFoldSums == 1
 #include "cuda/backward_sm90/rows.cuh"
+#include "cuda/backward_sm90/two_kernels/own_sums.cuh"  // where kFoldSums == 1
 
 namespace attune {
 

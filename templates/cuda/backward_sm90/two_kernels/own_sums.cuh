@@ -17,6 +17,8 @@ class OwnSums {
   static constexpr int kOfLane = (kChunks + 3) / 4;
 
  public:
+  static constexpr bool kMakes = true;
+
   // Starts to load o, so that the loads overlap with the wait for dout.
   __device__ __forceinline__ OwnSums(const AttentionArgs& args, const GradientArgs& gradients,
                                      int batch, int head, int first_row)
