@@ -10,8 +10,8 @@
 //   constexpr Accuracy kAccuracy; VLayout kVLayout; Rotation kRotation;  // 8 bits only
 //   constexpr int kScaleBlockQ, kScaleBlockKv;                           // 8 bits only
 //   constexpr int kBlockM = 128; ...           // one per knob, snake_case -> kUpperCamel
-// and the family's extra constants, all in namespace attune. The first lines rename the functions of
-// the template, such as attune_kernel, to their names in the image (entry_in, launch_plan.hpp).
+// and the family's extra constants, all in namespace attune. The first lines rename the functions
+// of the template, such as attune_kernel, to their names in the image (entry_in, launch_plan.hpp).
 #pragma once
 
 #include <string>

@@ -34,8 +34,9 @@ std::vector<Case> plain_cases() {
     for (const char* text :
          {"head_dim=128,dtype=fp16", "head_dim=128,dtype=e4m3",
           "head_dim=128,op=quantise,dtype=bf16,dtype_o=e4m3", "head_dim=128,op=merge",
-          "head_dim=128,op=attention_backward", "head_dim=128,op=attention_kvcache",
-          "head_dim=128,op=append_kv", "head_dim=128,op=attention_kvcache,dtype=bf16,dtype_kv=e4m3",
+          "head_dim=128,op=attention_backward", "head_dim=64,op=attention_backward,window=9:9",
+          "head_dim=128,op=attention_kvcache", "head_dim=128,op=append_kv",
+          "head_dim=128,op=attention_kvcache,dtype=bf16,dtype_kv=e4m3",
           "head_dim_qk=576,head_dim_v=512,op=attention_kvcache,v_in_k=1",
           "head_dim=128,dtype=fp32,accuracy=fast",
           "head_dim=128,op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
@@ -151,7 +152,7 @@ TEST(Serves, EveryFamilyOfGradientsServesDeterministicProblems) {
     EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""), "") << one.family->name();
     families.insert(one.family->name());
   }
-  EXPECT_EQ(families.size(), 6u);
+  EXPECT_EQ(families.size(), 9u);
 }
 
 TEST(Serves, OtherOpsAreRefusedByName) {
@@ -206,6 +207,38 @@ TEST(Serving, TakesTheBestArchOfEachFamilyAndTheReferenceApart) {
   EXPECT_EQ(found.find("reference_cuda"), &*found.reference);
   EXPECT_EQ(found.find("prefill_cpu"), nullptr);
   EXPECT_EQ(found.refusals.size() + 3, all_templates().size());
+}
+
+// The cheapest default comes first among the four families of gradients on Hopper. Those that do not
+// fit the shape come last. Families of other groups keep their place.
+TEST(Serving, OrdersAGroupByThePredictedCostOfItsDefaults) {
+  const auto order = [](const std::string& text) {
+    const Problem p = parse_problem("op=attention_backward,dtype=bf16," + text);
+    const Arch arch = parse_arch("sm_90a");
+    const DeviceFacts facts = typical_device(arch).facts;
+    std::vector<double> costs;
+    std::string names;
+    for (const Family& f :
+         by_fit(serving(spec_of(p), {arch}).families, spec_of(p), shape_of(p), facts)) {
+      const KernelTemplate& t = *f.kernel_template;
+      names += std::string(t.name()) + " ";
+      if (t.group() != "backward_sm90" || t.fit(spec_of(p), shape_of(p)) == Fit::kNever) continue;
+      costs.push_back(t.predicted_cost(spec_of(p), arch,
+                                       t.default_config(spec_of(p), arch, shape_of(p), facts),
+                                       shape_of(p), facts));
+    }
+    EXPECT_TRUE(std::is_sorted(costs.begin(), costs.end())) << names;
+    return names;
+  };
+  EXPECT_EQ(order("head_dim=128,heads=16,seqlen=16384"),
+            "backward_sm90_one_kernel backward_sm90 backward_sm90_stored backward_sm80 ");
+  EXPECT_EQ(order("head_dim=256,heads=8,seqlen=16384"),
+            "backward_sm90_stored backward_sm90 backward_sm80 ");
+  EXPECT_EQ(order("head_dim=256,heads=8,seqlen=32768"),
+            "backward_sm90 backward_sm80 backward_sm90_stored ");
+  EXPECT_EQ(
+      order("head_dim=64,heads=32,batch=2,seqlen=8192,window=64:64").find("backward_sm90_band "),
+      0u);
 }
 
 TEST(Serving, ARefusalIsAboutTheBestArch) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/support/thread_limit.hpp"
 #include "tests/tuner/simulated_device.hpp"
@@ -53,6 +54,24 @@ TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
   const std::vector<TuneCandidate> all =
       first_candidates(task({first_, second_}), effort_plan(Effort::kExhaustive), 1, {});
   EXPECT_EQ(all.size(), 2 * best_.space({}, {}).enumerate().size());
+}
+
+// A group is several algorithms whose predicted costs compare. So the best predicted candidates
+// come from all of its families.
+TEST_F(SearchTest, FamiliesOfAGroupAreSearchedTogether) {
+  class Grouped : public SimulatedTemplate {
+   public:
+    using SimulatedTemplate::SimulatedTemplate;
+    std::string_view group() const override { return "simulated"; }
+  } one(world_, "one"), two(world_, "two");
+  const Arch arch = parse_arch("sm_90");
+  std::map<const KernelTemplate*, int> counts;
+  for (const TuneCandidate& c : first_candidates(task({{&one, arch}, {&two, arch}, second_}),
+                                                 effort_plan(Effort::kNormal), 1, {}))
+    ++counts[c.family.kernel_template];
+  EXPECT_GT(counts[&one], 1);
+  EXPECT_GT(counts[&two], 1);
+  EXPECT_EQ(counts[&other_], 1);
 }
 
 // For the whole space, and for the neighbours of a winner.

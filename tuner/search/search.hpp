@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Search: the choice of candidates. First come the default, hints from other shapes, the defaults
-// of the other families, and the best candidates of the first group by predicted cost. Half of the latter are the best
-// of their tile, so that variants in minor knobs do not displace other tiles. A few random
-// candidates find what the prediction misses. Then come the neighbours of the best three, as long
-// as they gain. The same seed and timings give the same candidates.
+// of the other families, and the best candidates of the first group by predicted cost. Half of the
+// latter are the best of their tile, so that variants in minor knobs do not displace other tiles. A
+// few random candidates find what the prediction misses. Then come the neighbours of the best
+// three, as long as they gain. The same seed and timings give the same candidates.
 #pragma once
 
 #include <map>

@@ -68,7 +68,8 @@ CONFIGS = (
     ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
     # One kernel for all gradients: halves of dq's columns, and of its rows.
     *(("backward_sm90_one_kernel", GRADIENTS.replace(old, new) + field, one_kernel(rows, scheduler))
-      for old, new, field, rows, scheduler in (("", "", "", 64, 0), ("causal_bottom_right", "none", ",window=90:60", 64, 0),
+      for old, new, field, rows, scheduler in (("", "", "", 64, 0),
+                                               ("causal_bottom_right", "none", ",window=90:60", 64, 0),
                                                ("=128", "=64", "", 128, 0), ("", "", "", 64, 2),
                                                ("=128", "=64", "", 128, 2))),
     # Blocks of keys that add to dQ in any order.

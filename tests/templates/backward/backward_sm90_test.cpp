@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of gradients on Hopper without a device: which rows see a key, shared memory layout, search space and
-// defaults, launch steps, and NVRTC's report on a few defaults (skips aloud without NVRTC).
-// backward_test.cpp checks results.
+// The families of gradients on Hopper without a device: which rows see a key, shared memory layout,
+// search space and defaults, launch steps, and NVRTC's report on a few defaults (skips aloud
+// without NVRTC). backward_test.cpp checks results.
 #include "generator/families/families.hpp"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,10 @@ void expect_fits_the_machine(const GradientsSm90& family, const Problem& p) {
 // A family that serves a spec has a legal config for it, since the registry compares defaults.
 TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
   std::map<std::string_view, int> served;
-  for (const Problem& p : problems())
+  std::vector<Problem> all = problems();
+  all.push_back(parse_problem(
+      "op=attention_backward,dtype=bf16,head_dim=64,heads=4,seqlen=1,mask=none,window=9:9"));
+  for (const Problem& p : all)
     for (const GradientsSm90* family : families())
       if (!family->refuses(spec_of(p), hopper())) {
         ++served[family->name()];

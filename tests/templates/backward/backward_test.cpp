@@ -84,7 +84,7 @@ class Cuda : public DeviceFixture {
     std::vector<const KernelTemplate*> all;
     for (const Family& family : serving(spec_of(p), device_->archs()).families)
       if (std::find(asked.begin(), asked.end(), family.kernel_template) != asked.end() &&
-          family.kernel_template->fit(spec_of(p), shape_of(p)) != Fit::kNever)
+          family.kernel_template->fit(spec_of(p), shape_of(p)) != ::attune::Fit::kNever)
         all.push_back(family.kernel_template);
     return all;
   }

@@ -23,6 +23,8 @@ int64_t places_of(const KernelSpec& spec, const Shape& shape) {
   return band_places(spec, shape).count * shape.num_heads_q * shape.batch;
 }
 
+std::string side_text(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
+
 class Band final : public GradientsSm90 {
  public:
   Band() : GradientsSm90("backward_sm90_band", "band", {}) {}
@@ -100,7 +102,7 @@ class Band final : public GradientsSm90 {
   Broken family_refusal(const KernelSpec& spec, const Arch&) const override {
     if (!is_narrow_band(spec))
       return fmt::format("window is {}:{}; this template serves windows of at most {} keys",
-                         spec.window_left, spec.window_right, kBandWidest);
+                         side_text(spec.window_left), side_text(spec.window_right), kBandWidest);
     if (spec.gqa_ratio != 1)
       return fmt::format("{} heads of q share one of k; this template serves 1", spec.gqa_ratio);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);

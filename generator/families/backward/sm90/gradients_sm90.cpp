@@ -27,8 +27,8 @@ bool has_narrow_window(const KernelSpec& spec) {
   return spec.window_left + std::max<int64_t>(spec.window_right, 0) < kMostKeys;
 }
 
-// Returns the tensor maps of the kernel of dQ, and of kernels of keys. Operands that stay are loaded
-// by 64 rows; those that stream, by steps.
+// Returns the tensor maps of the kernel of dQ, and of kernels of keys. Operands that stay are
+// loaded by 64 rows; those that stream, by steps.
 class Maps {
  public:
   Maps(const BackwardKernel& kernel, const KernelSpec& spec) : kernel_(kernel), spec_(spec) {}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the four families of gradients on Hopper share. Each family is one file, which tells its
+// The base of the four families of gradients on Hopper. Each family is one file, which tells its
 // choices in call order: the problems that it serves, its knobs, their rules, the default, and the
 // launch. Read two_kernels.cpp first.
 //
 //   two_kernels.cpp  backward_sm90             dQ by tiles of rows; dK and dV by tiles of keys
 //   one_kernel.cpp   backward_sm90_one_kernel  all gradients by tiles of keys; dQ added in fp32
-//   stored.cpp       backward_sm90_stored      dK and dV from dS and P, which the kernel of dQ stores
+//   stored.cpp       backward_sm90_stored      dK and dV from dS and P, which dQ's kernel stores
 //   band.cpp         backward_sm90_band        all gradients of a narrow window, in registers
 //
 // A family describes its kernels (gradient_kernel.hpp). The predicted cost is the sum of their

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90_one_kernel: one kernel makes all gradients by tiles of 128 keys, and adds dQ to fp32
-// sums in the workspace, which a last step scales and rounds. Five products a step instead of
+// backward_sm90_one_kernel: one kernel makes all gradients by tiles of 128 keys, and adds dQ to
+// fp32 sums in the workspace, which a last step scales and rounds. Five products a step instead of
 // seven. Source: templates/cuda/backward_sm90/one_kernel/.
 //
 // The way of a choice: space() has the knobs, and the rule for the rows of a step. default_config()

@@ -4,8 +4,8 @@
 // to store. The workspace holds a round of heads. Source: templates/cuda/backward_sm90/stored/.
 //
 // The way of a choice: space() has the knobs of dQ's kernel and of the two others, and a rule for
-// each. default_config() takes the cheapest legal knobs of each side by itself. fit() refuses shapes
-// of which one head needs more workspace than a round may have.
+// each. default_config() takes the cheapest legal knobs of each side by itself. fit() refuses
+// shapes of which one head needs more workspace than a round may have.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>

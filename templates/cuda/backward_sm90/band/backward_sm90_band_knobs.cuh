@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of backward_sm90_band, for editors and nvcc. The renderer replaces this file with
-// the constants of a config.
+// Default constants of backward_sm90_band, for editors and nvcc. The renderer replaces this file
+// with the constants of a config.
 #pragma once
 
 #include "cuda/parts/default_spec.cuh"
