@@ -11,8 +11,8 @@
 #include <numeric>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "generator/families/cheapest_config.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "templates/shared/layouts/cache_layout.h"
 #include "templates/shared/layouts/mla_sm90_layout.h"

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 

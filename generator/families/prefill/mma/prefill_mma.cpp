@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The cost model is in
-// prefill_mma_cost.cpp.
-#include "generator/families/prefill/prefill_mma.hpp"
+// cost.cpp.
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 
 #include <fmt/format.h>
 

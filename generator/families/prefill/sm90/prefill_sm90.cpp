@@ -10,10 +10,10 @@
 #include <algorithm>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
-#include "generator/families/prefill/prefill_sm90_wide.hpp"
 #include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
+#include "generator/families/prefill/sm90/wide.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules and launch of the warp-specialised sm_90 kernels; see prefill_sm90_rules.hpp. The numbers
+// Rules and launch of the warp-specialised sm_90 kernels; see rules.hpp. The numbers
 // behind the rules are in templates/cuda/prefill_sm90/LOG.md.
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clocks of one step with 8-bit operands; the rest of the launch follows prefill_sm90's model.
-#include "generator/families/prefill/prefill_sm90_fp8_cost.hpp"
+#include "generator/families/prefill/sm90_fp8/cost.hpp"
 
 #include <cmath>
 
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
 #include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 
 namespace attune {
@@ -13,7 +13,7 @@ namespace {
 // Per multiprocessor and clock (sm_90).
 constexpr double kMmaFlops = 8192;  // dense 8-bit
 constexpr double kExponentials = 16;
-constexpr double kOverlapPower = 1.56;  // as in prefill_sm90_cost.cpp; it fits here too
+constexpr double kOverlapPower = 1.56;  // as in sm90/cost.cpp; it fits here too
 
 // Returns the cost factor of a step besides its products and exponentials.
 double tile_factor(const KernelSpec& spec, const Config& c) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost model: clocks of one step from the busiest units, steps of one tile from the mask, tiles
 // over multiprocessors.
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_fp8_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
 #include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
+#include "generator/families/prefill/sm90_fp8/cost.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "templates/shared/layouts/prefill_sm90_fp8_layout.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefill_sm90_wide.hpp.
-#include "generator/families/prefill/prefill_sm90_wide.hpp"
+// See wide.hpp.
+#include "generator/families/prefill/sm90/wide.hpp"
 
 #include <algorithm>
 
