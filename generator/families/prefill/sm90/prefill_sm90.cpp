@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm90: TMA + wgmma attention forward for sm_90a (Hopper). Source:
-// templates/cuda/prefill_sm90/prefill_sm90.cu. The problems that prefill_sm90 serves, its knobs and
-// their rules, and its launch. The numbers behind the rules are in
-// templates/cuda/prefill_sm90/LOG.md.
+// prefill_sm90: TMA + wgmma attention forward for sm_90a (Hopper). The kernel is
+// templates/cuda/prefill_sm90/prefill_sm90.cu. LOG.md beside it has the numbers behind the choices.
+//
+// How a config is chosen for a problem, in the order of this file:
+// 1. refused() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs: the values of knobs(), and the rules of rules.cpp.
+// 3. candidates() returns configs that won on an H200, without those that do not suit the masks.
+// 4. default_config() gives them to sm90_fastest() (cost.cpp). That function splits keys, drops
+//    illegal configs, and returns the one with the fewest sm90_predicted_clocks(). For a spec with
+//    score programs with_room() then adapts the config to the registers that are left.
+// 5. structure() and sizes() return the launch of a config (launch.cpp).
+// The tuner reads space() and predicted_cost() instead, and times what it finds. So a winner may
+// have values that no candidate has, such as block_n 176.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
-#include "generator/core/system/error.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
-#include "generator/families/prefill/sm90/wide.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
@@ -22,6 +31,45 @@
 
 namespace attune {
 namespace {
+
+// Returns why the family does not serve the spec; nullopt if it does.
+std::optional<std::string> refused(const KernelSpec& spec, const Arch& arch) {
+  if (auto reason = sm90_refusal(spec, arch)) return reason;
+  if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
+    return fmt::format("dtype_q is {}; this template serves bf16 and fp16",
+                       dtype_name(spec.dtype_q));
+  if (spec.dtype_kv != spec.dtype_q)
+    return fmt::format("dtype_kv is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_kv),
+                       dtype_name(spec.dtype_q));
+  if (spec.dtype_o != spec.dtype_q)
+    return fmt::format("dtype_o is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_o),
+                       dtype_name(spec.dtype_q));
+  return std::nullopt;
+}
+
+int panels_of(int head_dim) { return (head_dim + kPanelColumns - 1) / kPanelColumns; }
+
+// Returns 1, and the counts that divide the panels of K.
+std::vector<int64_t> part_counts(const KernelSpec& spec) {
+  std::vector<int64_t> counts{1};
+  for (int count = 2; count <= panels_of(spec.head_dim_qk); ++count)
+    if (panels_of(spec.head_dim_qk) % count == 0) counts.push_back(count);
+  return counts;
+}
+
+// Adapts the knobs to heads of more than 256 columns: K and V are loaded in parts, and one slot of
+// each may be all that fits.
+void widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
+  for (Knob& knob : *knobs) {
+    if (knob.name == "stages") knob.values = {2, 1, 3};
+    if (knob.name == "o_staging" && has_wide_v(spec)) knob.values = {0};
+  }
+  // They come first, since most rules read them.
+  std::vector<Knob> own;
+  add_v_slices(spec, {2, 1, 3, 4}, &own);
+  own.push_back({"k_parts", part_counts(spec), "parts in which a tile of K is loaded"});
+  knobs->insert(knobs->begin(), own.begin(), own.end());
+}
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = sm90_longest_first(spec);
@@ -38,97 +86,156 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {{"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
        {"rescale_threshold", {8}, "log2 of a row maximum's growth up to which O is not rescaled"},
        {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"}});
-  if (has_wide_heads(spec)) sm90_widen(spec, &all);
+  if (has_wide_heads(spec)) widen(spec, &all);
   return all;
 }
 
-// With 256 rows a thread has 96 registers, and masks need more.
-constexpr int64_t kRowsOfMaskedTiles = 192;
+// Ties k_parts to other knobs.
+Constraint parts_rule() {
+  return {"parts",
+          {"k_parts", "kv_ring", "stages", "block_m"},
+          [](const Config& c) -> std::optional<std::string> {
+            if (c.at("k_parts") == 1 ||
+                (c.at("kv_ring") == 0 && c.at("stages") == 1 && c.at("block_m") >= 128))
+              return std::nullopt;
+            return "k_parts above 1 needs one slot of K (stages 1, kv_ring 0) and two warpgroups "
+                   "(block_m 128); with one warpgroup ptxas 13.0 serialises wgmma";
+          }};
+}
 
+// Returns the columns of Q and K in one group of products: a part's, or all if k_parts is 1.
+int part_columns(const KernelSpec& spec, const Config& config) {
+  const auto parts = static_cast<int>(config.get("k_parts", 1));
+  return parts == 1 ? spec.head_dim_qk : panels_of(spec.head_dim_qk) / parts * kPanelColumns;
+}
+
+// Returns the registers that the accumulators of a consumer thread take.
 int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), slice_of(spec, c).head_dim_v,
                                    c.at("overlap") != 0);
 }
 
-Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
-  Config c({{"block_m", 128},
-            {"block_n", 128},
-            {"ctas_per_sm", 1},
-            {"stages", 2},
-            {"kv_ring", 0},
-            {"overlap", 1},
-            {"ping_pong", 1},
-            {"scheduler", causal ? 2 : 1},
-            {"l2_section_mb", causal ? 32 : 0},
-            {"o_staging", 1},
-            {"row_max", 0},
-            {"rescale_threshold", 8},
-            {"pack_heads", 1},
-            {"kv_splits", 1}});
-  for (const auto& [knob, value] : changes) c.set(knob, value);
-  return c;
+// A config that won somewhere on an H200 (table in templates/cuda/prefill_sm90/LOG.md). A row of
+// the tables below names only the members that differ from the usual values.
+struct Candidate {
+  int block_m = 128, block_n = 128, ctas_per_sm = 1, stages = 2, kv_ring = 0;
+  int overlap = 1, ping_pong = 1, o_staging = 1;
+  int row_max = 0;         // 0 under a left window if blocks share a multiprocessor
+  bool persistent = true;  // false: one tile per block
+  bool narrow_v = false;   // only for a causal mask and a V narrower than K
+};
+
+constexpr Candidate kUpTo64[] = {
+    {.block_m = 192, .row_max = 1},
+    {.block_m = 256, .block_n = 64, .stages = 3, .ping_pong = 0, .row_max = 1},
+    {.block_m = 256, .block_n = 64, .stages = 3, .row_max = 1},
+    {.block_n = 64, .ctas_per_sm = 2, .stages = 3, .overlap = 0, .ping_pong = 0, .row_max = 1},
+    {.block_n = 80, .ctas_per_sm = 2, .overlap = 0, .ping_pong = 0},
+    {.block_m = 64, .block_n = 64, .ctas_per_sm = 3, .stages = 3, .ping_pong = 0, .row_max = 1},
+    {.block_m = 64, .block_n = 64, .ping_pong = 0, .persistent = false},
+};
+constexpr Candidate kUpTo128[] = {
+    {.kv_ring = 5, .row_max = 1},
+    {.row_max = 1},
+    {.ping_pong = 0},
+    {.block_m = 192, .block_n = 80, .row_max = 1},
+    {.block_m = 192, .block_n = 96, .row_max = 1},
+    {.block_m = 192, .block_n = 96, .kv_ring = 5, .row_max = 1},
+    {.block_m = 64, .block_n = 96, .ping_pong = 0, .persistent = false},
+};
+constexpr Candidate kUpTo256[] = {
+    {.block_n = 64, .kv_ring = 5, .ping_pong = 0, .o_staging = 0, .row_max = 1},
+    {.block_n = 64, .kv_ring = 5, .ping_pong = 0, .row_max = 1},
+    {.block_m = 192, .block_n = 64, .kv_ring = 5, .o_staging = 0, .row_max = 1},
+    {.block_n = 96, .ping_pong = 0, .narrow_v = true},
+    {.block_n = 96, .ping_pong = 0, .row_max = 1, .narrow_v = true},
+    {.block_n = 80, .ping_pong = 0, .o_staging = 0, .persistent = false},
+    {.block_n = 80, .ping_pong = 0},
+    {.block_m = 64, .block_n = 64, .ping_pong = 0, .persistent = false},
+};
+constexpr Candidate kAnyHeadDim[] = {
+    {.block_n = 64, .ping_pong = 0},
+    {.block_n = 64, .ping_pong = 0, .o_staging = 0},
+};
+
+Config config_of(const KernelSpec& spec, const Candidate& c, int64_t pack_heads) {
+  const bool causal = sm90_longest_first(spec);
+  const bool no_sums = spec.window_left >= 0 && c.ctas_per_sm > 1;
+  return Config({{"block_m", c.block_m},
+                 {"block_n", c.block_n},
+                 {"ctas_per_sm", c.ctas_per_sm},
+                 {"stages", c.stages},
+                 {"kv_ring", c.kv_ring},
+                 {"overlap", c.overlap},
+                 {"ping_pong", c.ping_pong},
+                 {"scheduler", !c.persistent ? 0
+                               : causal      ? 2
+                                             : 1},
+                 {"l2_section_mb", causal ? 32 : 0},
+                 {"o_staging", c.o_staging},
+                 {"row_max", no_sums ? 0 : c.row_max},
+                 {"rescale_threshold", 8},
+                 {"pack_heads", pack_heads},
+                 {"kv_splits", 1}});
 }
 
-// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90/LOG.md),
-// then two that fit any head dims.
-std::vector<Config> proven_configs(const KernelSpec& spec) {
-  if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
-  const bool causal = sm90_longest_first(spec);
+// Returns candidates of heads of up to 256 columns: winners, then two that fit any head dims.
+std::vector<Config> usual_configs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+  const bool narrow_v = sm90_longest_first(spec) && spec.head_dim_v < spec.head_dim_qk;
   std::vector<Config> configs;
-  const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
-    for (const int64_t heads : sm90_pack_heads(spec)) {
-      configs.push_back(config_of(changes, causal));
-      configs.back().set("pack_heads", heads);
-    }
+  const auto add = [&](std::span<const Candidate> candidates) {
+    for (const Candidate& candidate : candidates)
+      for (const int64_t heads : sm90_pack_heads(spec))
+        if (narrow_v || !candidate.narrow_v) configs.push_back(config_of(spec, candidate, heads));
   };
-  if (widest <= 64) {
-    add({{"block_m", 192}, {"row_max", 1}});
-    for (const int ping_pong : {0, 1})
-      add({{"block_m", 256},
-           {"block_n", 64},
-           {"stages", 3},
-           {"row_max", 1},
-           {"ping_pong", ping_pong}});
-    add({{"block_n", 64},
-         {"ctas_per_sm", 2},
-         {"stages", 3},
-         {"overlap", 0},
-         {"ping_pong", 0},
-         {"row_max", spec.window_left < 0 ? 1 : 0}});
-    add({{"block_n", 80}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}});
-    add({{"block_m", 64},
-         {"block_n", 64},
-         {"ctas_per_sm", 3},
-         {"stages", 3},
-         {"ping_pong", 0},
-         {"row_max", spec.window_left < 0 ? 1 : 0}});
-    add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
-  } else if (widest <= 128) {
-    add({{"kv_ring", 5}, {"row_max", 1}});
-    add({{"row_max", 1}});
-    add({{"ping_pong", 0}});
-    add({{"block_m", 192}, {"block_n", 80}, {"row_max", 1}});
-    for (const int ring : {0, 5})
-      add({{"block_m", 192}, {"block_n", 96}, {"kv_ring", ring}, {"row_max", 1}});
-    add({{"block_m", 64}, {"block_n", 96}, {"scheduler", 0}, {"ping_pong", 0}});
-  } else {
-    for (const int o_staging : {0, 1})
-      add({{"block_n", 64},
-           {"kv_ring", 5},
-           {"ping_pong", 0},
-           {"o_staging", o_staging},
-           {"row_max", 1}});
-    add({{"block_m", 192}, {"block_n", 64}, {"kv_ring", 5}, {"o_staging", 0}, {"row_max", 1}});
-    for (const int row_max : {0, 1})
-      if (causal && spec.head_dim_v < spec.head_dim_qk)
-        add({{"block_n", 96}, {"ping_pong", 0}, {"row_max", row_max}});
-    add({{"block_n", 80}, {"ping_pong", 0}, {"o_staging", 0}, {"scheduler", 0}});
-    add({{"block_n", 80}, {"ping_pong", 0}});
-    add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
+  add(widest <= 64    ? std::span<const Candidate>(kUpTo64)
+      : widest <= 128 ? std::span<const Candidate>(kUpTo128)
+                      : std::span<const Candidate>(kUpTo256));
+  add(kAnyHeadDim);
+  return configs;
+}
+
+constexpr int64_t kUsualParts = 4;  // more parts wait more often
+
+// Returns the value of k_parts for one slot of K.
+int64_t usual_parts(const KernelSpec& spec) {
+  const std::vector<int64_t> counts = part_counts(spec);
+  const auto above = std::upper_bound(counts.begin(), counts.end(), kUsualParts);
+  return *(above - 1) > 1 ? *(above - 1) : counts.back();
+}
+
+// Returns candidates for heads of more than 256 columns; most are not legal for most specs.
+std::vector<Config> wide_configs(const KernelSpec& spec) {
+  Config first;
+  std::vector<int64_t> slices{1}, packed{1}, staging;
+  for (const Knob& knob : knobs(spec)) {
+    first.set(knob.name, knob.values.front());
+    if (knob.name == "v_slices") slices = {1, 2, 3};
+    if (knob.name == "pack_heads") packed = knob.values;
+    if (knob.name == "o_staging") staging = knob.values;
   }
-  add({{"block_n", 64}, {"ping_pong", 0}});
-  add({{"block_n", 64}, {"ping_pong", 0}, {"o_staging", 0}});
+  first.set("ping_pong", 0);
+  first.set("row_max", 1);
+  std::vector<Config> configs;
+  const auto add = [&](int block_m, int block_n, int stages) {
+    for (const int64_t slice_count : slices)
+      for (const int64_t heads : packed)
+        for (const int64_t o_staging : staging) {
+          Config c = first;
+          if (c.has("v_slices")) c.set("v_slices", slice_count);
+          c.set("k_parts", stages == 1 && block_m > 64 ? usual_parts(spec) : 1);
+          c.set("block_m", block_m);
+          c.set("block_n", block_n);
+          c.set("stages", stages);
+          c.set("o_staging", o_staging);
+          c.set("pack_heads", heads);
+          configs.push_back(std::move(c));
+        }
+  };
+  for (const int block_m : {128, 64})
+    for (const int block_n : {80, 64, 48, 32, 16})
+      for (const int stages : {2, 1}) add(block_m, block_n, stages);
   return configs;
 }
 
@@ -161,19 +268,6 @@ void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Conf
     std::erase_if(*configs, [&](const Config& c) { return !shares(c); });
 }
 
-// Adapts a config to its score stage. With four warpgroups, they take turns. For a result that is
-// one tanh, row maxima come from the sums. Timings: templates/cuda/prefill_sm90/LOG.md.
-Config with_score_stage(const SearchSpace& legal, Config config, const score::Program& stage) {
-  const auto set = [&](const char* knob, int64_t value) {
-    Config changed = config;
-    changed.set(knob, value);
-    if (!legal.broken(changed)) config = changed;
-  };
-  if (config.at("block_m") == 256) set("ping_pong", 1);
-  if (score::is_tanh(stage)) set("row_max", 1);
-  return config;
-}
-
 // True if the score stage needs addresses of elements in addition to limits of a mask, or to other
 // captures.
 bool crowds_registers(const KernelSpec& spec) {
@@ -188,6 +282,57 @@ void keep_single_blocks(std::vector<Config>* configs) {
   std::erase_if(*configs, [](const Config& c) { return c.at("ctas_per_sm") > 1; });
 }
 
+// Returns the configs among which default_config() chooses.
+std::vector<Config> candidates(const KernelSpec& spec, const Shape& shape) {
+  std::vector<Config> configs = has_wide_heads(spec) ? wide_configs(spec) : usual_configs(spec);
+  keep_tiles_of_blocks(blocks_of_mask(spec), &configs);
+  if (has_score_stage(spec)) keep_diagonals(spec, shape, &configs);
+  if (crowds_registers(spec)) keep_single_blocks(&configs);
+  return configs;
+}
+
+// With 256 rows a thread has 96 registers, and masks need more.
+constexpr int64_t kRowsOfMaskedTiles = 192;
+
+// Leaves a mask program its registers.
+Config with_room_for_mask(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
+  const int columns = slice_of(spec, config).head_dim_v;  // columns of O, in registers
+  const bool dense = reads_elements_to_hide(spec);        // needs registers for addresses
+  const bool tall = config.at("block_m") > 128;
+  const bool crowded = dense || spec.dropout > 0;
+  const int64_t block_n = !crowded ? 128 : dense && columns > 128 ? 80 : tall ? 96 : 128;
+  return with_room_for_scores(legal, config, block_n, kRowsOfMaskedTiles);
+}
+
+// Leaves a score stage its registers. With four warpgroups, they then take turns. For a result that
+// is one tanh, row maxima come from the sums. Timings: templates/cuda/prefill_sm90/LOG.md.
+Config with_room_for_stage(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
+  const int columns = slice_of(spec, config).head_dim_v;  // columns of O, in registers
+  const score::Program stage = score_stage_program(spec).program;
+  // Addresses of many captures, or of captures that each element of a mask reads, need registers.
+  const bool many = reads_elements_to_hide(spec) || spec.dropout > 0 || stage.captures().size() > 1;
+  const int64_t block_n = columns > 256 ? 32 : columns > 128 ? (many ? 48 : 80) : (many ? 80 : 128);
+  const int64_t block_m =
+      has_mask_program(spec) || crowds_registers(spec) ? kRowsOfMaskedTiles : INT64_MAX;
+  Config chosen = with_room_for_scores(legal, config, block_n, block_m);
+  const auto set = [&](const char* knob, int64_t value) {
+    Config changed = chosen;
+    changed.set(knob, value);
+    if (!legal.broken(changed)) chosen = changed;
+  };
+  if (chosen.at("block_m") == 256) set("ping_pong", 1);
+  if (score::is_tanh(stage)) set("row_max", 1);
+  return chosen;
+}
+
+// Returns the config, or one that leaves the spec's score programs their registers.
+Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
+  if (!is_scored(spec)) return config;
+  if (!has_score_stage(spec)) return with_room_for_mask(spec, legal, config);
+  if (sm90_adds_diagonals(spec, config)) return config;  // the loop is that of a plain kernel
+  return with_room_for_stage(spec, legal, config);
+}
+
 class PrefillSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90"; }
@@ -200,38 +345,16 @@ class PrefillSm90 final : public KernelTemplate {
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<Constraint> rules = sm90_rules(spec, arch, accumulators);
-    if (has_wide_heads(spec)) rules.push_back(sm90_parts_rule());
+    if (has_wide_heads(spec)) rules.push_back(parts_rule());
     return {knobs(spec), std::move(rules)};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    std::vector<Config> proven = proven_configs(spec);
-    keep_tiles_of_blocks(blocks_of_mask(spec), &proven);
-    if (has_score_stage(spec)) keep_diagonals(spec, shape, &proven);
-    if (crowds_registers(spec)) keep_single_blocks(&proven);
-    Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
-    if (!is_scored(spec)) return config;
-    const int columns = slice_of(spec, config).head_dim_v;  // columns of O, in registers
-    // Many captures at a time, and captures that each element of a mask reads, need registers for
-    // addresses.
-    const bool dense = reads_elements_to_hide(spec);
-    if (!has_score_stage(spec)) {
-      const bool tall = config.at("block_m") > 128;
-      const bool crowded = dense || spec.dropout > 0;
-      const int64_t block_n = !crowded ? 128 : dense && columns > 128 ? 80 : tall ? 96 : 128;
-      return with_room_for_scores(space(spec, arch), config, block_n, kRowsOfMaskedTiles);
-    }
-    if (adds_diagonals(spec, config)) return config;  // the loop is that of a plain kernel
-    const score::Program stage = score_stage_program(spec).program;
-    const bool many = dense || spec.dropout > 0 || stage.captures().size() > 1;
-    const int64_t block_n = columns > 256   ? 32
-                            : columns > 128 ? (many ? 48 : 80)
-                                            : (many ? 80 : 128);
-    const int64_t block_m =
-        has_mask_program(spec) || crowds_registers(spec) ? kRowsOfMaskedTiles : INT64_MAX;
     const SearchSpace legal = space(spec, arch);
-    return with_score_stage(legal, with_room_for_scores(legal, config, block_n, block_m), stage);
+    return with_room(spec, legal,
+                     sm90_fastest(name(), legal, candidates(spec, shape), spec, shape, device,
+                                  sm90_predicted_clocks));
   }
 
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
@@ -254,7 +377,7 @@ class PrefillSm90 final : public KernelTemplate {
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
-    const int part = sm90_part_columns(spec, config);
+    const int part = part_columns(spec, config);
     return {{"generated/wgmma.cuh",
              emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")), part,
                                   slice_of(spec, config).head_dim_v, part < spec.head_dim_qk,
@@ -293,17 +416,7 @@ class PrefillSm90 final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype_q is {}; this template serves bf16 and fp16",
-                         dtype_name(spec.dtype_q));
-    if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_kv),
-                         dtype_name(spec.dtype_q));
-    if (spec.dtype_o != spec.dtype_q)
-      return fmt::format("dtype_o is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_o),
-                         dtype_name(spec.dtype_q));
-    return std::nullopt;
+    return refused(spec, arch);
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules and launch of the warp-specialised sm_90 kernels; see rules.hpp. The numbers
-// behind the rules are in templates/cuda/prefill_sm90/LOG.md.
+// See rules.hpp. First the arch and head dims, then the knobs, then the rules between them: against
+// useless combinations, then about registers and shared memory. The numbers behind the rules are in
+// templates/cuda/prefill_sm90/LOG.md.
 #include "generator/families/prefill/sm90/rules.hpp"
 
 #include <fmt/format.h>
@@ -9,8 +10,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "generator/core/system/error.hpp"
-#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
@@ -19,52 +19,67 @@
 #include "templates/shared/score_tile.h"
 
 namespace attune {
+
+std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
+  if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
+    return fmt::format("{} is not sm_90a; this template needs wgmma", arch.name());
+  const bool narrow = is_8_bit(spec);
+  for (const auto& [name, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
+    if (value < 8 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value, most);
+  return std::nullopt;
+}
+
+std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec) {
+  std::vector<int64_t> values{1};
+  const int rows = spec.dropout > 0 ? kWarpgroupRows / 16 : kWarpgroupRows;
+  const int most = std::gcd(spec.gqa_ratio, rows);
+  if (most > 1) values.push_back(most);
+  const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
+  if (most != spec.gqa_ratio && places <= static_cast<unsigned>(rows)) values.push_back(places);
+  return values;
+}
+
+std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& values,
+                             const std::vector<Knob>& own) {
+  const bool causal = sm90_longest_first(spec);
+  std::vector<Knob> knobs{
+      {"block_m", {128, 192, 256, 64}, "query rows per tile, 64 for each consumer warpgroup"},
+      {"block_n", values.block_n, "keys per step"},
+      {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
+      {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
+      {"kv_ring", values.kv_ring, "slots of one ring for K and V together; 0: separate slots"},
+      {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
+      {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
+      {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
+       "0: one tile per block, 1: static persistent, 2: dynamic"},
+      {"l2_section_mb", values.l2_section_mb,
+       "MB of K and V of heads processed together; 0: head by head"},
+      {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
+  knobs.insert(knobs.end(), own.begin(), own.end());
+  knobs.push_back(
+      {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"});
+  return knobs;
+}
+
+PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
+  const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
+  return {knob("block_m"),
+          knob("block_n"),
+          knob("ctas_per_sm"),
+          knob("stages"),
+          knob("kv_ring"),
+          static_cast<int>(c.get("k_parts", 1)),
+          static_cast<int>(c.get("o_staging", 0)),
+          spec.head_dim_qk,
+          slice_of(spec, c).head_dim_v,
+          dtype_bytes(spec.dtype_kv),
+          c.get("transpose_inside", 0) != 0};
+}
+
 namespace {
-
-constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
-
-// The shared memory that a spec's score stage may need.
-struct ScoreNeeds {
-  bool stages_line;  // for the rows of a captured tensor (score_tile.h)
-  // For the terms on the diagonals of a step (score_diagonals.h), in some configs
-  bool adds_diagonals;
-};
-
-ScoreNeeds score_needs(const KernelSpec& spec) {
-  if (!has_score_stage(spec)) return {};
-  const score::Program program = score_stage_program(spec).program;
-  const bool adds =
-      !is_8_bit(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
-  return {score::stages_line(program), adds};
-}
-
-bool shares_diagonals(const ScoreNeeds& needs, const Config& config) {
-  return needs.adds_diagonals && config.get("pack_heads", 1) == 1 && config.get("kv_ring", 0) == 0;
-}
-
-int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diagonals) {
-  const PrefillSm90Layout layout = prefill_sm90_layout(c);
-  if (diagonals)
-    return diagonals_offset(layout.bytes) + diagonals_bytes(c.block_m, c.block_n, layout.k_slots);
-  if (needs.stages_line)
-    return score_tile_offset(layout.bytes) + score_tile_bytes(c.block_m, c.block_n);
-  return layout.bytes;
-}
-
-bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
-  return bytes <= arch.shared_bytes_per_block &&
-         c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
-}
-
-// Returns the number of accumulators that fit besides addresses, row statistics and temporaries:
-// with more, ptxas spills or serialises wgmma.
-int accumulator_limit(const PrefillSm90Registers& registers) {
-  const int available = registers.moved ? registers.consumer : registers.launch;
-  return available - (available > 200 ? 28 : 32);
-}
-
-// Registers for rows that come through shared memory: addresses, and data read ahead.
-constexpr int kStagingRegisters = 8;
 
 using Broken = std::optional<std::string>;
 
@@ -133,6 +148,56 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
+constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
+
+// The shared memory that a spec's score stage may need.
+struct ScoreNeeds {
+  bool stages_line;  // for the rows of a captured tensor (score_tile.h)
+  // For the terms on the diagonals of a step (score_diagonals.h), in some configs
+  bool adds_diagonals;
+};
+
+ScoreNeeds score_needs(const KernelSpec& spec) {
+  if (!has_score_stage(spec)) return {};
+  const score::Program program = score_stage_program(spec).program;
+  const bool adds =
+      !is_8_bit(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
+  return {score::stages_line(program), adds};
+}
+
+bool shares_diagonals(const ScoreNeeds& needs, const Config& config) {
+  return needs.adds_diagonals && config.get("pack_heads", 1) == 1 && config.get("kv_ring", 0) == 0;
+}
+
+int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diagonals) {
+  const PrefillSm90Layout layout = prefill_sm90_layout(c);
+  if (diagonals)
+    return diagonals_offset(layout.bytes) + diagonals_bytes(c.block_m, c.block_n, layout.k_slots);
+  if (needs.stages_line)
+    return score_tile_offset(layout.bytes) + score_tile_bytes(c.block_m, c.block_n);
+  return layout.bytes;
+}
+
+bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
+  return bytes <= arch.shared_bytes_per_block &&
+         c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
+}
+
+PrefillSm90Registers registers_of(const KernelSpec& spec, const Config& c) {
+  return prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
+                                static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
+}
+
+// Returns the number of accumulators that fit besides addresses, row statistics and temporaries:
+// with more, ptxas spills or serialises wgmma.
+int accumulator_limit(const PrefillSm90Registers& registers) {
+  const int available = registers.moved ? registers.consumer : registers.launch;
+  return available - (available > 200 ? 28 : 32);
+}
+
+// Registers for rows that come through shared memory: addresses, and data read ahead.
+constexpr int kStagingRegisters = 8;
+
 // The knobs that sm90_layout_config reads, if a family has them.
 const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",      "stages",
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
@@ -148,21 +213,15 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
       {"registers",
        {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
        [=](const Config& c) {
-         const int block_m = static_cast<int>(c.at("block_m"));
-         const PrefillSm90Registers registers =
-             prefill_sm90_registers(block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")),
-                                    dtype_bytes(spec.dtype_kv));
          const int needed = accumulators(spec, c) + (stages ? kStagingRegisters : 0);
-         return broken_if(needed > accumulator_limit(registers),
-                          fmt::format("accumulators take {} registers of at most {}", needed,
-                                      accumulator_limit(registers)));
+         const int most = accumulator_limit(registers_of(spec, c));
+         return broken_if(needed > most, fmt::format("accumulators take {} registers of at most {}",
+                                                     needed, most));
        }},
       {"operands",
        {"block_m", "block_n", "ctas_per_sm", "v_slices"},
        [=](const Config& c) {
-         const PrefillSm90Registers registers = prefill_sm90_registers(
-             static_cast<int>(c.at("block_m")) / kWarpgroupRows,
-             static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
+         const PrefillSm90Registers registers = registers_of(spec, c);
          const int64_t accumulators_per_wgmma =
              std::max<int64_t>(c.at("block_n"), wgmma_columns_of_v(slice_of(spec, c).head_dim_v)) /
              2;
@@ -198,90 +257,7 @@ Constraint staging_rule(const KernelSpec& spec, const Arch& arch) {
           }};
 }
 
-// Splits the keys, to fill the device with few tiles; each split keeps several steps.
-Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
-                   const DeviceFacts& device) {
-  constexpr int64_t kLeastSteps = 4;
-  const int64_t tiles = sm90_tiles(config, shape).count();
-  int64_t best = 1;
-  for (const Knob& knob : legal.knobs()) {
-    if (knob.name != "kv_splits") continue;
-    for (const int64_t splits : knob.values)
-      if (splits * tiles <= device.sm_count &&
-          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
-        best = splits;
-  }
-  if (best == 1) return config;
-  config.set("kv_splits", best);
-  config.set("scheduler", 0);
-  return config;
-}
-
 }  // namespace
-
-int sm90_shared_bytes(const KernelSpec& spec, const Config& config) {
-  const ScoreNeeds needs = score_needs(spec);
-  return shared_bytes(sm90_layout_config(spec, config), needs, shares_diagonals(needs, config));
-}
-
-std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec) {
-  std::vector<int64_t> values{1};
-  const int rows = spec.dropout > 0 ? kWarpgroupRows / 16 : kWarpgroupRows;
-  const int most = std::gcd(spec.gqa_ratio, rows);
-  if (most > 1) values.push_back(most);
-  const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
-  if (most != spec.gqa_ratio && places <= static_cast<unsigned>(rows)) values.push_back(places);
-  return values;
-}
-
-std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& values,
-                             const std::vector<Knob>& own) {
-  const bool causal = sm90_longest_first(spec);
-  std::vector<Knob> knobs{
-      {"block_m", {128, 192, 256, 64}, "query rows per tile, 64 for each consumer warpgroup"},
-      {"block_n", values.block_n, "keys per step"},
-      {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
-      {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
-      {"kv_ring", values.kv_ring, "slots of one ring for K and V together; 0: separate slots"},
-      {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
-      {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-      {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
-       "0: one tile per block, 1: static persistent, 2: dynamic"},
-      {"l2_section_mb", values.l2_section_mb,
-       "MB of K and V of heads processed together; 0: head by head"},
-      {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
-  knobs.insert(knobs.end(), own.begin(), own.end());
-  knobs.push_back(
-      {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"});
-  return knobs;
-}
-
-std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
-  if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
-    return fmt::format("{} is not sm_90a; this template needs wgmma", arch.name());
-  const bool narrow = is_8_bit(spec);
-  for (const auto& [name, value, most] :
-       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
-        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
-    if (value < 8 || value > most || value % 8 != 0)
-      return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value, most);
-  return std::nullopt;
-}
-
-PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
-  const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
-  return {knob("block_m"),
-          knob("block_n"),
-          knob("ctas_per_sm"),
-          knob("stages"),
-          knob("kv_ring"),
-          static_cast<int>(c.get("k_parts", 1)),
-          static_cast<int>(c.get("o_staging", 0)),
-          spec.head_dim_qk,
-          slice_of(spec, c).head_dim_v,
-          dtype_bytes(spec.dtype_kv),
-          c.get("transpose_inside", 0) != 0};
-}
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators) {
@@ -291,89 +267,22 @@ std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
   return all;
 }
 
+int sm90_shared_bytes(const KernelSpec& spec, const Config& config) {
+  const ScoreNeeds needs = score_needs(spec);
+  return shared_bytes(sm90_layout_config(spec, config), needs, shares_diagonals(needs, config));
+}
+
 bool sm90_adds_diagonals(const KernelSpec& spec, const Config& config) {
   return shares_diagonals(score_needs(spec), config);
 }
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config) {
-  const PrefillSm90Config c = sm90_layout_config(spec, config);
-  const PrefillSm90Layout layout = prefill_sm90_layout(c);
-  Resources r;
-  r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
-  r.shared_bytes = sm90_shared_bytes(spec, config);
-  const PrefillSm90Registers registers =
-      prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm, c.operand_bytes);
-  r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
-  r.min_blocks_per_sm = c.ctas_per_sm;
-  return r;
-}
-
-Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
-                    const Shape& shape, const DeviceFacts& device,
-                    const std::vector<Config>& proven, Sm90Clocks clocks) {
-  const SearchSpace legal = family.space(spec, arch);
-  std::optional<Config> best;
-  double best_cost = 0;
-  for (const Config& candidate : proven) {
-    Config config = with_splits(candidate, legal, shape, device);
-    if (legal.broken(config)) continue;
-    Config sized = config;
-    sized.set("l2_section_mb", sm90_l2_section_mb(spec, config, shape, device));
-    if (!legal.broken(sized)) config = sized;
-    const double cost = clocks(spec, config, shape, device);
-    if (best && cost >= best_cost) continue;
-    best = config;
-    best_cost = cost;
-  }
-  if (!best)
-    throw Error(ErrorCode::kInternal,
-                fmt::format("{} has no default config for {}", family.name(), to_text(spec)));
-  return *best;
-}
-
-LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
-  const PrefillSm90Config c = sm90_layout_config(spec, config);
-  const PrefillSm90Layout layout = prefill_sm90_layout(c);
-  LaunchStructure all;
-  all.steps[0].parts = attention_parts(spec);
-  all.steps[0].threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
-  all.steps[0].shared_bytes = static_cast<unsigned>(sm90_shared_bytes(spec, config));
-  if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)
-    all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
-  if (config.at("kv_splits") > 1)
-    all.workspace = {{.name = "split_tickets", .zeroed = true}, {.name = "split_parts"}};
-  return all;
-}
-
-LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
-                       const DeviceFacts& device) {
-  const PrefillSm90Config c = sm90_layout_config(spec, config);
-  const int warpgroups = prefill_sm90_layout(c).warpgroups;
-  const int64_t splits = config.at("kv_splits");
-  const int64_t whole_tiles = sm90_tiles(config, shape).count();
-  const int tiles = tile_count(whole_tiles * splits);
-  const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
-  const int64_t resident = static_cast<int64_t>(device.sm_count) * c.ctas_per_sm;
-  LaunchSizes sizes;
-  sizes.steps[0].num_tiles = tiles;
-  sizes.steps[0].grid_x = grid_extent(
-      scheduler == Sm90Scheduler::kOneTile ? tiles : std::min<int64_t>(tiles, resident));
-  if (scheduler == Sm90Scheduler::kDynamic) sizes.workspace = {{.columns = 1}};
-  if (splits > 1) {
-    tile_count(whole_tiles * warpgroups);  // the kernel counts its tickets in an int
-    sizes.workspace = {
-        {.columns = split_ticket_bytes(static_cast<int>(whole_tiles), warpgroups) / 4},
-        {.columns = split_part_floats(c.head_dim_v), .rows = warpgroups, .heads = tiles}};
-  }
-  return sizes;
-}
-
-MapShape sm90_map_shape(const Config& config, const Shape& shape) {
-  const Sm90Tiles tiles = sm90_tiles(config, shape);
-  const int64_t slices_of_entries = v_slices(config) * std::max<int64_t>(shape.batch, 1);
-  return {.row_blocks = tiles.row_blocks,
-          .head_tiles = tiles.groups / slices_of_entries,  // slices of V share a list
-          .block_n = config.at("block_n")};
+  const int warpgroups = prefill_sm90_layout(sm90_layout_config(spec, config)).warpgroups;
+  const PrefillSm90Registers registers = registers_of(spec, config);
+  return {.threads = (warpgroups + 1) * kWarpgroupThreads,
+          .shared_bytes = sm90_shared_bytes(spec, config),
+          .max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread,
+          .min_blocks_per_sm = static_cast<int>(config.at("ctas_per_sm"))};
 }
 
 }  // namespace attune
