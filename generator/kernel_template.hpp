@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KernelTemplate: one algorithm for one architecture family ("prefill_sm80"). A template describes
 // the specs that it serves and its search space, renders configs, and describes launches. Its
-// implementation is in generator/families/<name>.cpp; no other code branches on family or arch.
+// implementation is <name>.cpp below generator/families; no other code branches on family or arch.
 #pragma once
 
 #include <cstdint>

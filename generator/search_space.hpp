@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SearchSpace: the knobs of a template, their legal values for one (KernelSpec, Arch), and the
-// rules between them. Each family defines its space in generator/families/<name>.cpp. The tuner
+// rules between them. Each family defines its space, in a folder of generator/families. The tuner
 // enumerates it; `check` and the C API validate configs against it.
 #pragma once
 

@@ -10,7 +10,6 @@
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/render/renderer.hpp"
 
 namespace attune {

@@ -4,6 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
+#include "generator/families/any_dtype.hpp"
+
 namespace attune {
 
 namespace {
@@ -115,6 +119,24 @@ std::optional<std::string> other_target(const Arch& arch, Target target) {
   if (arch.target == target) return std::nullopt;
   return fmt::format("this template serves {}, not {}",
                      target == Target::kCpu ? "CPUs" : "CUDA archs", arch.name());
+}
+
+std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
+  if (auto reason = other_target(arch, Target::kCpu)) return reason;
+  if (auto reason = any_dtype_refusal(spec)) return reason;
+  for (const auto& [what, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}}) {
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; must be a multiple of 8 from 16 to {}", what, value, most);
+  }
+  for (const auto& [what, value] :
+       {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
+    if (value > kWidestWindow)
+      return fmt::format("{} is {}; must be 0 to {}, or -1 for an open side", what, value,
+                         kWidestWindow);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& arch) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sets of problems that several families serve.
+// The sets of problems that several families serve, and the limits that several share.
 #pragma once
 
 #include "generator/kernel_template.hpp"
@@ -29,6 +29,11 @@ const Served& serves_caches();     // op attention_kvcache with all its choices
 std::optional<std::string> other_target(const Arch& arch, Target target);
 // True if kernels can copy from global to shared memory in the background (cp.async).
 inline bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
+// The widest window of CPU kernels, longer than any call.
+constexpr int64_t kWidestWindow = int64_t{1} << 30;
+// Returns the reason for which CPU kernels refuse an arch, types, head dims or windows; else
+// nullopt.
+std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch);
 // Returns the reason for which the gradient kernels of sm_75 and later refuse an arch, types or
 // head dims; else nullopt.
 std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& arch);

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "generator/families/families.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "runtime/engine/open_device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/support/host_run.hpp"

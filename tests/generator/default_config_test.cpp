@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {

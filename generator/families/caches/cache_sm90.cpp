@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family cache_sm90: op attention_kvcache in 16 bits with wgmma, for rows of several tokens
-// (templates/cuda/cache_sm90/cache_sm90.cu). Templates/cuda/cache_sm90/cache_sm90.cu explains the
-// knobs.
+// cache_sm90: op attention_kvcache in 16 bits with wgmma, for rows of several tokens. The kernel is
+// templates/cuda/cache_sm90/cache_sm90.cu, which explains the knobs.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt. fit() tells whether
+//    decode_sm80 or cache_sm90 is better for the shape.
+// 2. space() returns the legal configs: the values of knobs(), usage_rules(), and the rules about
+//    registers and shared memory of prefill/sm90/rules.cpp.
+// 3. default_config() returns the legal config of candidates() with the least predicted_cost().
+// 4. predicted_cost() takes steps from the mask, and the clocks of one from step_clocks().
+// 5. structure() and sizes() return the launch of a config.
+// The tuner reads space() and predicted_cost() instead, and times what it finds.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -11,8 +20,9 @@
 #include <numeric>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/launch.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
@@ -114,6 +124,30 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
+// Returns the configs among which default_config() chooses; most are not legal for most specs.
+std::vector<Config> candidates(const KernelSpec& spec) {
+  std::vector<Config> configs;
+  for (const int64_t block_m : {128, 64, 192})
+    for (const int64_t block_n : {128, 64, 96, 80, 48})
+      for (const int64_t stages : {2, 3, 4})
+        for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
+          for (const int64_t heads : sm90_pack_heads(spec))
+            for (const int64_t ring : {0, block_m < 192 ? 5 : 0})
+              configs.push_back(Config({{"block_m", block_m},
+                                        {"block_n", block_n},
+                                        {"ctas_per_sm", 1},
+                                        {"stages", stages},
+                                        {"kv_ring", ring},
+                                        {"overlap", 1},
+                                        {"ping_pong", block_m >= 128 ? 1 : 0},
+                                        {"scheduler", scheduler},
+                                        {"pack_heads", heads},
+                                        {"row_max", ring > 0 && block_m < 192 ? 1 : 0},
+                                        {"min_tiles", 4},
+                                        {"charge", 2}}));
+  return configs;
+}
+
 // Returns the clocks of a step of a block, with the model of prefill_sm90. Keys come from L2 if
 // several tiles of rows read them, else from memory.
 double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
@@ -161,31 +195,13 @@ class CacheSm90 final : public KernelTemplate {
     const SearchSpace legal = space(spec, arch);
     std::optional<Config> best;
     double least = 0;
-    const auto consider = [&](const Config& config) {
-      if (legal.broken(config)) return;
+    for (const Config& config : candidates(spec)) {
+      if (legal.broken(config)) continue;
       const double cost = predicted_cost(spec, arch, config, shape, device);
-      if (best && cost >= least) return;
+      if (best && cost >= least) continue;
       best = config;
       least = cost;
-    };
-    for (const int64_t block_m : {128, 64, 192})
-      for (const int64_t block_n : {128, 64, 96, 80, 48})
-        for (const int64_t stages : {2, 3, 4})
-          for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
-            for (const int64_t heads : sm90_pack_heads(spec))
-              for (const int64_t ring : {0, block_m < 192 ? 5 : 0})
-                consider(Config({{"block_m", block_m},
-                                 {"block_n", block_n},
-                                 {"ctas_per_sm", 1},
-                                 {"stages", stages},
-                                 {"kv_ring", ring},
-                                 {"overlap", 1},
-                                 {"ping_pong", block_m >= 128 ? 1 : 0},
-                                 {"scheduler", scheduler},
-                                 {"pack_heads", heads},
-                                 {"row_max", ring > 0 && block_m < 192 ? 1 : 0},
-                                 {"min_tiles", 4},
-                                 {"charge", 2}}));
+    }
     if (!best)
       throw Error(ErrorCode::kInternal,
                   fmt::format("cache_sm90 has no default config for {}", to_text(spec)));

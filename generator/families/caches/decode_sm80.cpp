@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family decode_sm80: op attention_kvcache in 16 bits on GPUs from sm_80 on
-// (templates/cuda/decode_sm80/decode_sm80.cu). Templates/cuda/decode_sm80/decode_sm80.cu explains
-// the knobs.
+// decode_sm80: op attention_kvcache in 16 bits on GPUs from sm_80 on. The kernel is
+// templates/cuda/decode_sm80/decode_sm80.cu, which explains the knobs.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt. fit() tells whether
+//    decode_sm80 or cache_sm90 is better for the shape.
+// 2. space() returns the legal configs: the values of the knobs, and the rules before the class.
+// 3. default_config() returns the config of space() with the least predicted_cost().
+// 4. predicted_cost() needs the share of the busiest multiprocessor, from deal_of().
+// 5. structure() and sizes() return the launch of a config.
+// The tuner reads space() and predicted_cost() too, and times what it finds.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -183,6 +191,62 @@ Constraint registers_suffice(const KernelSpec& spec) {
           }};
 }
 
+// A partition of the work: working gangs, the most tiles and pieces of a gang, and parts per item.
+struct Deal {
+  double gangs, tiles, pieces, parts;
+};
+
+int64_t gangs_of(const Config& config, const DeviceFacts& device) {
+  return device.sm_count * config.at("min_blocks") *
+         (config.at("warps") / (config.at("team") * config.at("heads")));
+}
+// Returns the number of groups of items; a gang takes a group together.
+int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
+  const int64_t heads = config.at("heads");
+  return std::max<int64_t>(1,
+                           shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
+                               decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+}
+int64_t tiles_of(const Config& config, const Shape& shape) {
+  return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
+}
+
+// Partitions requests of one length as shared/layouts/decode_partition.h does.
+Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
+             const DeviceFacts& device) {
+  const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
+  const int64_t charge = config.at("charge"), least = config.at("min_tiles");
+  const int64_t longest = tiles_of(config, shape) + charge;
+  const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
+  if (groups <= gangs) {
+    const int64_t parts = std::max<int64_t>(1, std::min(gangs / groups, longest / least));
+    const int64_t alike = (longest + parts - 1) / parts;
+    const int64_t teams_of_sm = config.at("min_blocks") * (config.at("warps") / config.at("team"));
+    if (alike <=
+        share + decode_even_slack(static_cast<int>(teams_of_sm) * slot_bytes_of_warp(spec, config)))
+      return {static_cast<double>(groups * parts),
+              static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),
+              1, static_cast<double>(parts)};
+  }
+  const double of_item = static_cast<double>(share) / static_cast<double>(longest);
+  return {
+      static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
+      static_cast<double>(share) * (1 - static_cast<double>(charge) / static_cast<double>(longest)),
+      1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
+}
+// Partitions as shared/layouts/decode_chunks.h does.
+Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
+                    const DeviceFacts& device) {
+  const int tiles = static_cast<int>(tiles_of(config, shape));
+  const int least = kLeastChunkKeys / as_int(config, "keys");
+  const int parts = decode_chunks(tiles, least);
+  const auto gangs = static_cast<double>(gangs_of(config, device));
+  const double chunks = static_cast<double>(groups_of(config, spec, shape)) * parts;
+  const double pieces = std::ceil(chunks / gangs);
+  return {std::min(gangs, chunks), pieces * chunk_tiles(tiles, least), pieces,
+          static_cast<double>(parts)};
+}
+
 class DecodeSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "decode_sm80"; }
@@ -326,64 +390,6 @@ class DecodeSm80 final : public KernelTemplate {
   }
 
  private:
-  // Working gangs; the most tiles and pieces of a gang; and parts per item.
-  struct Deal {
-    double gangs, tiles, pieces, parts;
-  };
-
-  static int64_t gangs_of(const Config& config, const DeviceFacts& device) {
-    return device.sm_count * config.at("min_blocks") *
-           (config.at("warps") / (config.at("team") * config.at("heads")));
-  }
-  // Returns the number of groups of items; a gang takes a group together.
-  static int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
-    const int64_t heads = config.at("heads");
-    return std::max<int64_t>(
-        1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
-               decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
-  }
-  static int64_t tiles_of(const Config& config, const Shape& shape) {
-    return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
-  }
-
-  // Partitions requests of one length as shared/layouts/decode_partition.h does.
-  static Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
-                      const DeviceFacts& device) {
-    const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
-    const int64_t charge = config.at("charge"), least = config.at("min_tiles");
-    const int64_t longest = tiles_of(config, shape) + charge;
-    const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
-    if (groups <= gangs) {
-      const int64_t parts = std::max<int64_t>(1, std::min(gangs / groups, longest / least));
-      const int64_t alike = (longest + parts - 1) / parts;
-      const int64_t teams_of_sm =
-          config.at("min_blocks") * (config.at("warps") / config.at("team"));
-      if (alike <= share + decode_even_slack(static_cast<int>(teams_of_sm) *
-                                             slot_bytes_of_warp(spec, config)))
-        return {
-            static_cast<double>(groups * parts),
-            static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),
-            1, static_cast<double>(parts)};
-    }
-    const double of_item = static_cast<double>(share) / static_cast<double>(longest);
-    return {static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
-            static_cast<double>(share) *
-                (1 - static_cast<double>(charge) / static_cast<double>(longest)),
-            1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
-  }
-  // Partitions as shared/layouts/decode_chunks.h does.
-  static Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
-                             const DeviceFacts& device) {
-    const int tiles = static_cast<int>(tiles_of(config, shape));
-    const int least = kLeastChunkKeys / as_int(config, "keys");
-    const int parts = decode_chunks(tiles, least);
-    const auto gangs = static_cast<double>(gangs_of(config, device));
-    const double chunks = static_cast<double>(groups_of(config, spec, shape)) * parts;
-    const double pieces = std::ceil(chunks / gangs);
-    return {std::min(gangs, chunks), pieces * chunk_tiles(tiles, least), pieces,
-            static_cast<double>(parts)};
-  }
-
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
       return fmt::format("{} has no cp.async; this template serves sm_80 and later", arch.name());

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family mla_sm90: op attention_kvcache in 16 bits with wgmma, for caches whose values are the
-// first columns of the keys (templates/cuda/mla_sm90/mla_sm90.cu).
-// Templates/cuda/mla_sm90/mla_sm90.cu explains the knobs.
+// mla_sm90: op attention_kvcache in 16 bits with wgmma, for caches whose values are the first
+// columns of the keys. The kernel is templates/cuda/mla_sm90/mla_sm90.cu, which explains the knobs.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs: the values of the knobs, and two rules.
+// 3. default_config() returns the config of space() with the least predicted_cost().
+// 4. structure() and sizes() return the launch of a config.
+// The tuner reads space() and predicted_cost() too, and times what it finds.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +17,7 @@
 #include <numeric>
 
 #include "generator/families/cheapest_config.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "templates/shared/layouts/cache_layout.h"
 #include "templates/shared/layouts/mla_sm90_layout.h"

@@ -5,7 +5,6 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/fixed_template.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {

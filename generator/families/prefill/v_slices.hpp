@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Knob v_slices: parts of V's columns, each a separate work tile, for a head_dim_v whose O does not
 // fit the registers. Specs with a narrower V have no such knob. Kernels use it in
-// templates/cuda/parts/v_slice.cuh. Used by the families of prefill_sm90_rules.hpp and
-// prefill_mma.hpp.
+// templates/cuda/parts/v_slice.cuh. Used by the families of sm90/rules.hpp and
+// mma/prefill_mma.hpp.
 #pragma once
 
 #include <cstdint>

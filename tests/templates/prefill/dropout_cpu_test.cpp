@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "generator/families/families.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "templates/shared/dropout.h"
 #include "tests/support/host_run.hpp"
 

@@ -12,7 +12,6 @@
 #include <limits>
 
 #include "generator/families/families.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "tests/support/host_run.hpp"
 
 namespace attune::testing {

@@ -6,7 +6,7 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
 #include "tests/templates/prefill/hopper_cases.hpp"
 #include "tests/templates/shared/layout_regions.hpp"

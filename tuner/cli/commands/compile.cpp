@@ -15,7 +15,7 @@
 #include "cache/store.hpp"
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/start_threads.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
+#include "generator/families/served.hpp"
 #include "generator/render/renderer.hpp"
 #include "runtime/bundles/bundle.hpp"
 #include "runtime/engine/options.hpp"

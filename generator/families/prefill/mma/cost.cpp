@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 
 #include "generator/core/problem/visibility.hpp"
 

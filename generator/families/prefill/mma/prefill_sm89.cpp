@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm89: attention with mma.sync over e4m3 queries and e4m3 or e5m2 keys and values, from
-// sm_89 on. The kernel is templates/cuda/prefill_sm89/prefill_sm89.cu; rules and launch are in
-// prefill_mma.hpp. The search space and defaults of prefill_sm89. Rules and launch are in
-// prefill_mma.hpp.
+// sm_89 on. The kernel is templates/cuda/prefill_sm89/prefill_sm89.cu.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs: knobs and rules of prefill_mma.cpp, knobs flush and unpack,
+//    and arithmetic_rule().
+// 3. default_config() returns the first legal tile of kDefaultTiles for which ptxas has registers,
+//    with narrower steps for score programs.
+// 4. structure() and sizes() return the launch of a config (prefill_mma.cpp).
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +16,7 @@
 #include <algorithm>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 

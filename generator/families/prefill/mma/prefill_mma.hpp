@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common host part of the mma.sync families prefill_sm75, prefill_sm80 and prefill_sm89: the
-// rules for legal configs, the launch, and the cost model. The kernels are
-// templates/cuda/prefill_sm75/prefill_sm75.cu, prefill_sm80.cu and prefill_sm89.cu.
+// The common part of the mma.sync families prefill_sm75, prefill_sm80, prefill_sm80_tf32 and
+// prefill_sm89: knobs, rules and launch (prefill_mma.cpp), and the cost model (cost.cpp).
 #pragma once
 
 #include <optional>

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm90_fp8: TMA + wgmma attention forward with 8-bit operands for sm_90a (Hopper). Source:
-// templates/cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu. The problems that prefill_sm90_fp8 serves,
-// its knobs and their rules, and its launches. The numbers behind the rules are in
-// templates/cuda/prefill_sm90_fp8/README.md.
+// prefill_sm90_fp8: TMA + wgmma attention forward with 8-bit operands for sm_90a (Hopper). The
+// kernel is templates/cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu. README.md beside it has the
+// numbers behind the choices.
+//
+// How a config is chosen for a problem, in the order of this file:
+// 1. refused() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs: the values of knobs(), and rules(). Most of both are those
+//    of prefill_sm90 (sm90/rules.cpp).
+// 3. candidates() returns configs that won on an H200.
+// 4. default_config() gives them to sm90_fastest() (sm90/cost.cpp), which returns the legal one
+//    with the fewest predicted_clocks(). Score programs then get narrower steps (score_room.hpp).
+// 5. structure() and sizes() return the launch of a config; most of it is in sm90/launch.cpp.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 
-#include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_fp8_cost.hpp"
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include <algorithm>
+#include <cmath>
+
 #include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/sm90/cost.hpp"
+#include "generator/families/prefill/sm90/launch.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "templates/shared/layouts/prefill_sm90_fp8_layout.h"
@@ -22,6 +32,24 @@ namespace {
 constexpr int kLateAccumulators = 164;  // with row_max 1
 constexpr const char* kTransposeEntry = "attune_transpose_v";
 
+// Returns why the family does not serve the spec; nullopt if it does.
+std::optional<std::string> refused(const KernelSpec& spec, const Arch& arch) {
+  if (auto reason = sm90_refusal(spec, arch)) return reason;
+  if (spec.dtype_q != Dtype::kE4m3)
+    return fmt::format("dtype_q is {}; this template serves e4m3", dtype_name(spec.dtype_q));
+  if (!is_8_bit(spec.dtype_kv))
+    return fmt::format("dtype_kv is {}; this template serves e4m3 and e5m2",
+                       dtype_name(spec.dtype_kv));
+  if (spec.dtype_o != Dtype::kBf16 && spec.dtype_o != Dtype::kFp16)
+    return fmt::format("dtype_o is {}; this template serves bf16 and fp16",
+                       dtype_name(spec.dtype_o));
+  if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
+    return fmt::format("scale_block_q is {}; must be a multiple of {}, the rows of a warpgroup",
+                       spec.fp8.scale_block_q, kWarpgroupRows);
+  return std::nullopt;
+}
+
+// Returns the registers that the accumulators of a consumer thread take.
 int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_fp8_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
                                        c.at("overlap") != 0, spec.fp8.scale_block_kv);
@@ -35,6 +63,31 @@ std::vector<int64_t> flush_keys(const KernelSpec& spec) {
 }
 
 bool inside(const Config& c) { return c.at("transpose_inside") != 0; }
+
+// Recovering an exact maximum with row_max 1 is free up to head dim 128, and without factors per
+// block.
+std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
+  const bool late = spec.fp8.accuracy == Accuracy::kFast && spec.fp8.scale_block_kv == 0 &&
+                    std::max(spec.head_dim_qk, spec.head_dim_v) <= 128;
+  return late ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0};
+}
+
+std::vector<Knob> knobs(const KernelSpec& spec) {
+  const std::vector<int64_t> sections = !sm90_longest_first(spec) ? std::vector<int64_t>{0}
+                                        : spec.mask == Mask::kNone
+                                            ? std::vector<int64_t>{32, 0}
+                                            : std::vector<int64_t>{32, 16, 8, 4};
+  return sm90_knobs(
+      spec, {{64, 96, 128, 160, 192, 224}, {0, 5}, sections},
+      {{"row_max", row_max_forms(spec),
+        "a larger row maximum is found by 0: a test in each step, 1: its probabilities afterwards"},
+       {"flush_keys", flush_keys(spec),
+        "keys after which the tensor cores' accumulator is flushed; 0: never"},
+       {"transpose_inside",
+        {0, 1},
+        "V is transposed by 0: a preceding kernel, 1: idle warps in each tile"},
+       {"early", {1, 0}, "kernels start while the previous kernel still runs"}});
+}
 
 // Returns the rules of the shared layout, of the flush, and of V transposed inside.
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
@@ -66,43 +119,6 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   return all;
 }
 
-// Recovering an exact maximum with row_max 1 is free up to head dim 128, and without factors per
-// block.
-std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
-  const bool late = spec.fp8.accuracy == Accuracy::kFast && spec.fp8.scale_block_kv == 0 &&
-                    std::max(spec.head_dim_qk, spec.head_dim_v) <= 128;
-  return late ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0};
-}
-
-std::vector<Knob> knobs(const KernelSpec& spec) {
-  const std::vector<int64_t> sections = !sm90_longest_first(spec) ? std::vector<int64_t>{0}
-                                        : spec.mask == Mask::kNone
-                                            ? std::vector<int64_t>{32, 0}
-                                            : std::vector<int64_t>{32, 16, 8, 4};
-  return sm90_knobs(
-      spec, {{64, 96, 128, 160, 192, 224}, {0, 5}, sections},
-      {{"row_max", row_max_forms(spec),
-        "a larger row maximum is found by 0: a test in each step, 1: its probabilities afterwards"},
-       {"flush_keys", flush_keys(spec),
-        "keys after which the tensor cores' accumulator is flushed; 0: never"},
-       {"transpose_inside",
-        {0, 1},
-        "V is transposed by 0: a preceding kernel, 1: idle warps in each tile"},
-       {"early", {1, 0}, "kernels start while the previous kernel still runs"}});
-}
-
-std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
-  if (spec.dtype_q != Dtype::kE4m3)
-    return fmt::format("dtype_q is {}; this template serves e4m3", dtype_name(spec.dtype_q));
-  if (!is_8_bit(spec.dtype_kv))
-    return fmt::format("dtype_kv is {}; this template serves e4m3 and e5m2",
-                       dtype_name(spec.dtype_kv));
-  if (spec.dtype_o != Dtype::kBf16 && spec.dtype_o != Dtype::kFp16)
-    return fmt::format("dtype_o is {}; this template serves bf16 and fp16",
-                       dtype_name(spec.dtype_o));
-  return std::nullopt;
-}
-
 Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
                  const KernelSpec& spec) {
   const bool causal = sm90_longest_first(spec);
@@ -128,7 +144,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
 
 // Returns the configs that won somewhere on an H200 (table in
 // templates/cuda/prefill_sm90_fp8/README.md), then two that fit any head dims.
-std::vector<Config> proven_configs(const KernelSpec& spec) {
+std::vector<Config> candidates(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
@@ -154,6 +170,80 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   add({{"block_n", 64}, {"ping_pong", 0}});
   add({{"block_n", 64}, {"ping_pong", 0}, {"o_staging", 0}});
   return configs;
+}
+
+// Per multiprocessor and clock (sm_90).
+constexpr double kMmaFlops = 8192;  // dense 8-bit
+constexpr double kExponentials = 16;
+constexpr double kOverlapPower = 1.56;  // as in sm90/cost.cpp; it fits here too
+
+// Returns the cost factor of a step besides its products and exponentials.
+double tile_factor(const KernelSpec& spec, const Config& c) {
+  const int64_t warpgroups = c.at("block_m") / kWarpgroupRows;
+  const int64_t resident = warpgroups * c.at("ctas_per_sm");
+  double factor = 1 + 9.0 / static_cast<double>(c.at("block_n"));
+  if (resident == 1) factor *= 1.6;
+  if (resident == 2) factor *= spec.head_dim_v <= 64 ? 1.2 : spec.head_dim_v <= 128 ? 1.13 : 1.05;
+  if (resident == 4)
+    factor *= c.at("ctas_per_sm") == 1 ? (c.at("row_max") ? 0.97 : 0.98)
+                                       : (c.at("row_max") ? 0.98 : 1.03);
+  if (c.at("block_m") == 64) factor *= spec.head_dim_v > 64 ? 1.2 : 1.12;
+  if (!c.at("overlap")) factor *= resident <= 3 ? 1.25 : 1.08;
+  return factor;
+}
+
+// Returns the cost factor if idle warps transpose V: they take shared memory bandwidth from wgmma.
+double inside_factor(const KernelSpec& spec) { return spec.head_dim_v <= 128 ? 1.1 : 1.25; }
+
+// Returns the clocks of the preceding kernel, which writes V^T: it is bound by memory.
+double transposing_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts& device) {
+  constexpr double kClocksPerByte = 6.8e-4;           // on an H200,
+  constexpr double kMemoryBytesPerSecond = 4.917e12;  // which has this rate
+  const double slower =
+      device.memory_bytes_per_s > 0 ? kMemoryBytesPerSecond / device.memory_bytes_per_s : 1;
+  return kClocksPerByte * slower *
+         static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv * spec.head_dim_v);
+}
+
+// Returns a factor for choices that matter little compared with the tile; usual losers rank last.
+double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config& c,
+                       const DeviceFacts& device) {
+  const bool masked = spec.mask != Mask::kNone;
+  double factor = 1;
+  if (c.at("stages") > 2) factor *= 1.04;
+  if (!c.at("o_staging")) factor *= 1.01;
+  if (c.at("kv_ring")) factor *= 1.04;
+  factor *= sm90_section_factor(spec, c, shape, device);
+  if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
+  if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
+  const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0 && c.at("block_m") <= 192;
+  if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
+    factor *= 1.02;
+  if (c.at("row_max")) factor *= 0.95;
+  if (!c.at("early")) factor *= 1.03;
+  const int block_n = static_cast<int>(c.at("block_n"));
+  const int64_t flushed = c.at("flush_keys");
+  if (flushed > 0 && shape.seqlen_kv > flushed)
+    factor *= 1 + 0.45 * block_n / static_cast<double>(flushed);
+  const int groups = block_n / columns_of_factor(block_n, spec.fp8.scale_block_kv);
+  if (groups > 1) factor *= 1.1 + 0.01 * groups;
+  return factor;
+}
+
+// Returns the clocks of a launch: those of a step with 8-bit operands, and prefill_sm90's model of
+// tiles and multiprocessors. The model is explained in templates/cuda/prefill_sm90_fp8/README.md.
+double predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                        const DeviceFacts& device) {
+  const double elements = static_cast<double>(config.at("block_m") * config.at("block_n"));
+  const double mma = elements * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
+  const double exponentials = elements / kExponentials;
+  const double busy = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
+                               1 / kOverlapPower);
+  const double step =
+      busy * tile_factor(spec, config) * (inside(config) ? inside_factor(spec) : 1) *
+      static_cast<double>(config.at("ctas_per_sm")) * variant_penalty(spec, shape, config, device);
+  return sm90_launch_clocks(spec, config, shape, device, step) +
+         (inside(config) ? 0 : transposing_clocks(spec, shape, device));
 }
 
 // True if flushed sums have no room where O would be staged.
@@ -198,10 +288,10 @@ class PrefillSm90Fp8 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
-                                 sm90_fp8_predicted_clocks);
-    if (!is_scored(spec)) return config;
-    return with_room_for_scores(space(spec, arch), config, 64);
+    const SearchSpace legal = space(spec, arch);
+    const Config config =
+        sm90_fastest(name(), legal, candidates(spec), spec, shape, device, predicted_clocks);
+    return is_scored(spec) ? with_room_for_scores(legal, config, 64) : config;
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -226,17 +316,12 @@ class PrefillSm90Fp8 final : public KernelTemplate {
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    return sm90_fp8_predicted_clocks(spec, config, shape, device);
+    return predicted_clocks(spec, config, shape, device);
   }
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (auto reason = refused_dtypes(spec)) return reason;
-    if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
-      return fmt::format("scale_block_q is {}; must be a multiple of {}, the rows of a warpgroup",
-                         spec.fp8.scale_block_q, kWarpgroupRows);
-    return std::nullopt;
+    return refused(spec, arch);
   }
 };
 

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefill_cpu.hpp; templates/cpu/prefill/prefill_cpu.cpp explains the knobs.
-#include "generator/families/prefill/prefill_cpu.hpp"
+// prefill_cpu: the attention kernel for CPUs with vectors. The kernel is
+// templates/cpu/prefill/prefill_cpu.cpp, which explains the knobs.
+//
+// How a config is chosen for a problem:
+// 1. cpu_refusal() returns why no CPU family serves the spec, or nullopt.
+// 2. space() returns the legal configs: tile_fits() and whole_panels() are the rules.
+// 3. default_config() makes a config for each of two or three register tiles (config_for()) and
+//    returns the one with the least predicted_cost().
+// 4. structure() and sizes() return the launch of a config.
+// The tuner reads space() and predicted_cost() instead, and times what it finds.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -218,24 +226,6 @@ class PrefillCpu final : public KernelTemplate {
 };
 
 }  // namespace
-
-std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
-  if (auto reason = other_target(arch, Target::kCpu)) return reason;
-  if (auto reason = any_dtype_refusal(spec)) return reason;
-  for (const auto& [what, value, most] :
-       {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
-        std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}}) {
-    if (value < 16 || value > most || value % 8 != 0)
-      return fmt::format("{} is {}; must be a multiple of 8 from 16 to {}", what, value, most);
-  }
-  for (const auto& [what, value] :
-       {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
-    if (value > kWidestWindow)
-      return fmt::format("{} is {}; must be 0 to {}, or -1 for an open side", what, value,
-                         kWidestWindow);
-  }
-  return std::nullopt;
-}
 
 const KernelTemplate& prefill_cpu() {
   static const PrefillCpu instance;

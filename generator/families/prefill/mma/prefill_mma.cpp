@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The cost model is in
-// prefill_mma_cost.cpp.
-#include "generator/families/prefill/prefill_mma.hpp"
+// See prefill_mma.hpp. First the limits of all families, then the knobs, then the rules between
+// them, then the launch, then two ways to a default.
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 
 #include <fmt/format.h>
 
@@ -25,6 +25,106 @@ constexpr int kSpareOf8Bits = 32;
 constexpr int kWiderFragments = 8;  // for fp32: V, 32 columns at a time
 constexpr int kRests = 36;          // for split numbers: seen in compiled kernels
 constexpr int kMaxKeysInFlight = 192;
+
+}  // namespace
+
+MmaConfig mma_config(const Config& config) {
+  const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
+  return {knob("block_m"),
+          knob("block_n"),
+          knob("warps"),
+          static_cast<int>(config.get("stages", 1)),
+          knob("share_kv"),
+          knob("q_place"),
+          knob("min_blocks"),
+          static_cast<int>(config.get("hold_offsets", 0)),
+          knob("persistent"),
+          knob("tile_order"),
+          static_cast<int>(config.get("load_hint", kPlainLoadHint))};
+}
+
+int mma_row_bytes(const KernelSpec& spec, int head_dim) {
+  return prefill_sm80_row_bytes(head_dim, dtype_bytes(spec.dtype_q));
+}
+
+PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
+  return {c.block_m,        c.block_n,       c.warps,
+          c.stages,         c.share_kv,      c.q_place,
+          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_q)};
+}
+
+std::optional<std::string> mma_refusal(const KernelSpec& spec) {
+  const bool narrow = is_8_bit(spec);
+  for (const auto& [name, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; this template serves multiples of 8 from 16 to {}", name, value,
+                         most);
+  if (!is_8_bit(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
+    return fmt::format("dtype_kv is {} and dtype_o is {}; must be dtype_q, {}",
+                       dtype_name(spec.dtype_kv), dtype_name(spec.dtype_o),
+                       dtype_name(spec.dtype_q));
+  return std::nullopt;
+}
+
+bool tiles_differ_in_length(const KernelSpec& spec) {
+  return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0 ||
+         has_mask_program(spec);
+}
+
+std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
+  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+  std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
+                                               : std::vector<int64_t>{64, 32, 16, 48, 80};
+  if (is_8_bit(spec))  // multiples of 32, the depth of a product
+    block_n =
+        widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
+  std::vector<int64_t> block_m{128, 64};
+  if (spec.dtype_q == Dtype::kFp32) {  // twice the bytes
+    block_n = {32, 64, 16, 48};
+    block_m.push_back(256);  // one such block fills a multiprocessor's shared memory
+  }
+  if (has_wide_heads(spec) || spec.dtype_q == Dtype::kFp32) block_m.push_back(32);
+  std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
+                          {"block_n", block_n, "rows of K and V per step"},
+                          {"warps", {4, 8, 2}, "warps per block; each owns block_m / warps rows"}};
+  add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
+  return knobs;
+}
+
+std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
+  const bool masked = tiles_differ_in_length(spec);
+  return {{"share_kv", {0, 1}, "1: K and V use the slots of the ring by turns"},
+          {"q_place",
+           {kQShared, kQRegisters, kQRegistersThroughRing},
+           "Q is in 0: shared memory, 1: registers, 2: registers, loaded through the ring"},
+          {"min_blocks",
+           {1, 2, 3, 4},
+           "blocks per multiprocessor that registers and shared memory allow"},
+          {"persistent",
+           masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
+           "1: persistent blocks, as many as fit"},
+          {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
+           "0: rows first, 1: longest first, 2: longest first in sections of L2 size"}};
+}
+
+std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
+  std::vector<Knob> knobs = mma_tile_knobs(spec);
+  knobs.push_back({"stages",
+                   {1, 2, 3, 4, 5},
+                   "slots of the ring for K and for V (share_kv=1: for both together)"});
+  for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
+  knobs.push_back(
+      {"hold_offsets",
+       {1, 0},
+       "1: ldmatrix offsets stay in registers; 0: recomputed for each block of columns"});
+  knobs.push_back(
+      {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0: the hardware's choice"});
+  return knobs;
+}
+
+namespace {
 
 // Returns the bytes of shared memory that the driver reserves in each block, from sm_80 on.
 int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 1024 : 0; }
@@ -158,102 +258,6 @@ std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, con
 }
 
 }  // namespace
-
-MmaConfig mma_config(const Config& config) {
-  const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
-  return {knob("block_m"),
-          knob("block_n"),
-          knob("warps"),
-          static_cast<int>(config.get("stages", 1)),
-          knob("share_kv"),
-          knob("q_place"),
-          knob("min_blocks"),
-          static_cast<int>(config.get("hold_offsets", 0)),
-          knob("persistent"),
-          knob("tile_order"),
-          static_cast<int>(config.get("load_hint", kPlainLoadHint))};
-}
-
-int mma_row_bytes(const KernelSpec& spec, int head_dim) {
-  return prefill_sm80_row_bytes(head_dim, dtype_bytes(spec.dtype_q));
-}
-
-PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
-  return {c.block_m,        c.block_n,       c.warps,
-          c.stages,         c.share_kv,      c.q_place,
-          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_q)};
-}
-
-std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  const bool narrow = is_8_bit(spec);
-  for (const auto& [name, value, most] :
-       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
-        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
-    if (value < 16 || value > most || value % 8 != 0)
-      return fmt::format("{} is {}; this template serves multiples of 8 from 16 to {}", name, value,
-                         most);
-  if (!is_8_bit(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
-    return fmt::format("dtype_kv is {} and dtype_o is {}; must be dtype_q, {}",
-                       dtype_name(spec.dtype_kv), dtype_name(spec.dtype_o),
-                       dtype_name(spec.dtype_q));
-  return std::nullopt;
-}
-
-bool tiles_differ_in_length(const KernelSpec& spec) {
-  return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0 ||
-         has_mask_program(spec);
-}
-
-std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
-  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
-                                               : std::vector<int64_t>{64, 32, 16, 48, 80};
-  if (is_8_bit(spec))  // multiples of 32, the depth of a product
-    block_n =
-        widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
-  std::vector<int64_t> block_m{128, 64};
-  if (spec.dtype_q == Dtype::kFp32) {  // twice the bytes
-    block_n = {32, 64, 16, 48};
-    block_m.push_back(256);  // one such block fills a multiprocessor's shared memory
-  }
-  if (has_wide_heads(spec) || spec.dtype_q == Dtype::kFp32) block_m.push_back(32);
-  std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
-                          {"block_n", block_n, "rows of K and V per step"},
-                          {"warps", {4, 8, 2}, "warps per block; each owns block_m / warps rows"}};
-  add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
-  return knobs;
-}
-
-std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
-  const bool masked = tiles_differ_in_length(spec);
-  return {{"share_kv", {0, 1}, "1: K and V use the slots of the ring by turns"},
-          {"q_place",
-           {kQShared, kQRegisters, kQRegistersThroughRing},
-           "Q is in 0: shared memory, 1: registers, 2: registers, loaded through the ring"},
-          {"min_blocks",
-           {1, 2, 3, 4},
-           "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent",
-           masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
-           "1: persistent blocks, as many as fit"},
-          {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
-           "0: rows first, 1: longest first, 2: longest first in sections of L2 size"}};
-}
-
-std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
-  std::vector<Knob> knobs = mma_tile_knobs(spec);
-  knobs.push_back({"stages",
-                   {1, 2, 3, 4, 5},
-                   "slots of the ring for K and for V (share_kv=1: for both together)"});
-  for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
-  knobs.push_back(
-      {"hold_offsets",
-       {1, 0},
-       "1: ldmatrix offsets stay in registers; 0: recomputed for each block of columns"});
-  knobs.push_back(
-      {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0: the hardware's choice"});
-  return knobs;
-}
 
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm75: the Turing form of prefill_sm80 (m16n8k8, plain loads); sm_75, fp16. Kernel:
-// templates/cuda/prefill_sm75/prefill_sm75.cu. The search space and defaults of prefill_sm75. Rules
-// and launch are in prefill_mma.hpp.
+// prefill_sm75: the Turing form of prefill_sm80 (m16n8k8, plain loads); sm_75, fp16. The kernel is
+// templates/cuda/prefill_sm75/prefill_sm75.cu.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs; prefill_mma.cpp has their knobs and rules.
+// 3. default_config() returns the first legal tile of kDefaultTiles, with narrower steps for score
+//    programs (score_room.hpp). Heads of more than 256 columns get the legal tile of wide_default()
+//    with the least cost (prefill_mma.cpp, cost.cpp).
+// 4. structure() and sizes() return the launch of a config (prefill_mma.cpp).
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm80: mma.sync and cp.async, for fp16 and bf16 on every CUDA arch from sm_80 on. Kernel:
-// templates/cuda/prefill_sm80/prefill_sm80.cu. The search space and defaults of prefill_sm80. Rules
-// and launch are in prefill_mma.hpp.
+// prefill_sm80: mma.sync and cp.async, for fp16 and bf16 on every CUDA arch from sm_80 on. The
+// kernel is templates/cuda/prefill_sm80/prefill_sm80.cu.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs; prefill_mma.cpp has their knobs and rules.
+// 3. default_config() returns the first legal tile of kDefaultTiles that gives a multiprocessor
+//    enough warps. For score programs and dropout, with_room() leaves it more registers. Heads of
+//    more than 256 columns get the legal tile of wide_default() with the least cost (cost.cpp).
+// 4. structure() and sizes() return the launch of a config (prefill_mma.cpp).
+// The tuner reads space() and predicted_cost() (cost.cpp) instead, and times what it finds.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +17,7 @@
 #include <algorithm>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost model: clocks of one step from the busiest units, steps of one tile from the mask, tiles
-// over multiprocessors.
-#include "generator/families/prefill/prefill_sm90_cost.hpp"
+// See cost.hpp. The cost model multiplies step_clocks(), from the busiest units, with
+// variant_penalty(), for choices that matter little. steps_of_tile() then counts the steps of a
+// tile from the mask, and makespan() spreads tiles over multiprocessors. sm90_fastest() at the end
+// chooses among candidates.
+#include "generator/families/prefill/sm90/cost.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/score/features/score_feature.hpp"
 
@@ -182,32 +187,15 @@ int64_t section_tiles(const KernelSpec& spec, const Config& config, const Shape&
   return heads * sm90_tiles(config, shape).row_blocks;
 }
 
-}  // namespace
-
-bool sm90_longest_first(const KernelSpec& spec) {
-  return spec.mask != Mask::kNone || has_mask_program(spec);
-}
-
-Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
-  const int64_t packed = config.get("pack_heads", 1);
-  const int64_t rows = config.at("block_m") / packed;
-  const int64_t heads = std::min<int64_t>(packed, shape.num_heads_q / shape.num_heads_kv);
-  const int64_t groups = shape.batch * shape.num_heads_q / heads * v_slices(config);
-  return {rows, (shape.seqlen_q + rows - 1) / rows, groups};
-}
-
-int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
-                            int64_t rows, int block_n) {
-  const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
-  const auto [first, last] = keys_of_rows(spec, shape, first_row, last_row);
-  // kBlocksFollowWindow
-  const bool follow = spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;
-  const int64_t origin = follow ? first : first / block_n * block_n;
-  return last < first ? 0 : (last - origin) / block_n + 1;
-}
-
-int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
-                       const DeviceFacts& device) {
+// Returns the megabytes of K and V that tiles work through together: about two thirds of the L2, as
+// 8, 16 or 32.
+//   0            without a causal mask and without a mask program
+//   32           with kv_splits or pack_heads
+//   at most 16   up to 1024 keys, with the dynamic scheduler and without a left window
+//   4 or 8       up to 512 keys under the same conditions, if it gives nearly every multiprocessor
+//                a tile, and the smaller if both do; short sequences are bound by memory
+int usual_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
+                     const DeviceFacts& device) {
   if (!sm90_longest_first(spec)) return 0;
   if (config.at("kv_splits") > 1 || config.get("pack_heads", 1) > 1) return 32;
   const int64_t most_mb = device.l2_bytes * 2 / 3 >> 20;
@@ -220,10 +208,41 @@ int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape
   return std::min(held, 16);
 }
 
+// Splits the keys, to fill the device with few tiles; each split keeps several steps.
+Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
+                   const DeviceFacts& device) {
+  constexpr int64_t kLeastSteps = 4;
+  const int64_t tiles = sm90_tiles(config, shape).count();
+  int64_t best = 1;
+  for (const Knob& knob : legal.knobs()) {
+    if (knob.name != "kv_splits") continue;
+    for (const int64_t splits : knob.values)
+      if (splits * tiles <= device.sm_count &&
+          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
+        best = splits;
+  }
+  if (best == 1) return config;
+  config.set("kv_splits", best);
+  config.set("scheduler", 0);
+  return config;
+}
+
+}  // namespace
+
+int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
+                            int64_t rows, int block_n) {
+  const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
+  const auto [first, last] = keys_of_rows(spec, shape, first_row, last_row);
+  // kBlocksFollowWindow
+  const bool follow = spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;
+  const int64_t origin = follow ? first : first / block_n * block_n;
+  return last < first ? 0 : (last - origin) / block_n + 1;
+}
+
 double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,
                            const DeviceFacts& device) {
   const auto section = static_cast<int>(config.at("l2_section_mb"));
-  const int best = sm90_l2_section_mb(spec, config, shape, device);
+  const int best = usual_section_mb(spec, config, shape, device);
   if (section == best) return 1;
   const bool far = section > 0 && best > 0 && std::max(section, best) > 2 * std::min(section, best);
   return far ? 1.08 : 1.04;
@@ -257,6 +276,28 @@ double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Sh
   const double copies = static_cast<double>(whole.groups * t.splits) *
                         static_cast<double>(row_blocks) / static_cast<double>(sampled);
   return makespan(tiles, copies, static_cast<double>(device.sm_count) * t.ctas, t);
+}
+
+Config sm90_fastest(std::string_view family, const SearchSpace& legal,
+                    const std::vector<Config>& candidates, const KernelSpec& spec,
+                    const Shape& shape, const DeviceFacts& device, Sm90Clocks clocks) {
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const Config& candidate : candidates) {
+    Config config = with_splits(candidate, legal, shape, device);
+    if (legal.broken(config)) continue;
+    Config sized = config;
+    sized.set("l2_section_mb", usual_section_mb(spec, config, shape, device));
+    if (!legal.broken(sized)) config = sized;
+    const double cost = clocks(spec, config, shape, device);
+    if (best && cost >= best_cost) continue;
+    best = config;
+    best_cost = cost;
+  }
+  if (!best)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("{} has no default config for {}", family, to_text(spec)));
+  return *best;
 }
 
 }  // namespace attune

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm80_tf32: fp32 operands on tensor cores through tf32, if less than fp32 arithmetic is
-// asked for (accuracy fast or split). mma.sync and cp.async, every CUDA arch from sm_80 on. Kernel:
-// templates/cuda/prefill_sm80_tf32/prefill_sm80_tf32.cu. The search space and defaults of
-// prefill_sm80_tf32. Rules and launch are in prefill_mma.hpp.
+// asked for (accuracy fast or split). mma.sync and cp.async, every CUDA arch from sm_80 on. The
+// kernel is templates/cuda/prefill_sm80_tf32/prefill_sm80_tf32.cu.
+//
+// How a config is chosen for a problem:
+// 1. refusal() returns why the family does not serve the spec, or nullopt.
+// 2. space() returns the legal configs: knobs and rules of prefill_mma.cpp, and pairs_rule().
+// 3. default_config() returns the first legal tile of kFastTiles or kSplitTiles that gives a
+//    multiprocessor enough warps, with narrower steps for score programs. Heads of more than 256
+//    columns get the legal tile of wide_default() with the least cost (prefill_mma.cpp, cost.cpp).
+// 4. structure() and sizes() return the launch of a config (prefill_mma.cpp).
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +18,7 @@
 #include <span>
 
 #include "generator/core/system/error.hpp"
-#include "generator/families/prefill/prefill_mma.hpp"
+#include "generator/families/prefill/mma/prefill_mma.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"
