@@ -209,7 +209,8 @@ TEST(Serving, TakesTheBestArchOfEachFamilyAndTheReferenceApart) {
   EXPECT_EQ(found.refusals.size() + 3, all_templates().size());
 }
 
-// The cheapest default comes first among the four families of gradients on Hopper. Those that do not
+// The cheapest default comes first among the four families of gradients on Hopper. Those that do
+// not
 // fit the shape come last. Families of other groups keep their place.
 TEST(Serving, OrdersAGroupByThePredictedCostOfItsDefaults) {
   const auto order = [](const std::string& text) {
