@@ -6,8 +6,7 @@
 #pragma once
 
 #include "cpu/decode/decode_products.hpp"
-#include "cpu/decode/key_factors.hpp"    // where kKeyFactors
-#include "cpu/decode/none/features.hpp"  // unless kKeyFactors
+#include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
 
 namespace attune {
 

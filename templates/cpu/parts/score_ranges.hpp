@@ -3,8 +3,7 @@
 #pragma once
 
 #include "cpu/parts/score_functions.hpp"
-#include "cpu/parts/take_line.hpp"  // where kVectorBytes
-#include "shared/none/take_line.h"  // unless kVectorBytes
+#include "cpu/parts/take_line.hpp"  // where kVectorBytes, else none/
 
 #include "shared/capture_range.h"
 

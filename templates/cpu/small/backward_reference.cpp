@@ -6,17 +6,12 @@
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cpu/small/backward_reference_knobs.hpp"
 
-#include "cpu/parts/none/dropout.hpp"  // unless kDropout
 #include "cpu/parts/none/features.hpp"
-#include "cpu/parts/none/scores.hpp"      // unless kScored
-#include "cpu/parts/none/scores.hpp"      // unless kSloped
-#include "cpu/parts/score_functions.hpp"  // where kScored
+#include "cpu/parts/score_of.hpp"  // where kScored, else none/
 #include "cpu/small/reference_rows.hpp"
-#include "shared/dropout.h"  // where kDropout
+#include "shared/dropout.h"  // where kDropout, else none/
 #include "shared/kernel_arguments.h"
 #include "shared/numbered_row.h"
-#include "shared/score_of.h"  // where kScored
-#include "shared/slope_of.h"  // where kSloped
 
 namespace attune {
 

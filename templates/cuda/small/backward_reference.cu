@@ -8,19 +8,14 @@
 // and any head dims, and uses no shared memory.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
-#include "cuda/parts/score_functions.cuh"  // where kScored
 #include "cuda/small/backward_reference_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/score_of.cuh"  // where kScored, else none/
 #include "cuda/small/none/backward_reference.cuh"
 #include "cuda/small/reference_rows.cuh"
-#include "shared/dropout.h"        // where kDropout
-#include "shared/none/dropout.h"   // unless kDropout
-#include "shared/none/score_of.h"  // unless kScored
-#include "shared/none/slope_of.h"  // unless kSloped
+#include "shared/dropout.h"  // where kDropout, else none/
 #include "shared/numbered_row.h"
-#include "shared/score_of.h"  // where kScored
-#include "shared/slope_of.h"  // where kSloped
 
 namespace attune {
 
