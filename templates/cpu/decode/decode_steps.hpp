@@ -7,6 +7,7 @@
 
 #include "cpu/decode/decode_products.hpp"
 #include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/parts/score_functions.hpp"
-#include "cpu/parts/take_line.hpp"  // where kVectorBytes, else none/
+#include "cpu/parts/take_line.hpp"  // where kVectorBytes
 
 #include "shared/capture_range.h"
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include "cpu/parts/sinks.hpp"  // where kSinks, else none/
+#include "cpu/small/gradient_pair.hpp"
+#include "cpu/small/reference_rows.hpp"
+#include "shared/numbered_row.h"
 #include "shared/score_gradient.h"
 
 namespace attune {
