@@ -11,10 +11,9 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/ptx/fp8_to_fp16.cuh"
-#include "cuda/ptx/int8_to_fp16.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
+#include "cuda/ptx/to_fp16.cuh"
 #include "shared/cache_factors.h"
 
 namespace attune {
