@@ -3,9 +3,10 @@
 """Counts the lines of templates/ that only some kernels have, and those of them that may not have a condition. Fails if
 a count is above its limit in LIMITS.
 
-A condition is `// where kX`, with a comparison or not, or `// unless kX` at the end of a line
-(generator/render/inliner.hpp). It belongs on #include lines, and on lines that hold one parameter of a `__global__`
-function. Preprocessor directives that ask for a knob count as well. Run by CTest; `--list NAME` prints the places.
+A condition is `// where kX`, with a comparison or not, or `// unless kX` at the end of a line. It may name the file for
+other kernels (generator/render/inliner.hpp). It belongs on #include lines, and on lines that hold one parameter of a
+`__global__` function. Preprocessor directives that ask for a knob count as well. Run by CTest; `--list NAME` prints the
+places.
 """
 import pathlib
 import re
@@ -14,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".cpp"}
 LIMITS = {
-    "conditions": 277,  # lines with a condition
+    "conditions": 146,  # lines with a condition
     "misplaced": 0,  # of those, lines that are neither an include nor a parameter of a kernel
     "directives": 0,  # preprocessor directives that choose by a constant of a kernel
 }

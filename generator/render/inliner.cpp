@@ -48,13 +48,22 @@ std::optional<long long> number(std::string_view text) {
   return value;
 }
 
-constexpr std::string_view kWhere = " // where k", kUnless = " // unless ";
+constexpr std::string_view kWhere = " // where k", kUnless = " // unless ", kElse = ", else ";
 
 // Returns where the condition of a line begins, or npos. A line that begins with its mark is a
 // comment.
 size_t condition_at(std::string_view line, std::string_view mark) {
   const size_t at = line.find(mark);
   return line.find_first_not_of(' ') <= at ? at : std::string_view::npos;
+}
+
+// Returns the path after "else" in a line that includes `path`; empty if there is none. It is
+// relative to the folder of `path`; a folder stands for its file of the same name.
+std::string else_path(std::string_view line, std::string_view path) {
+  const size_t at = line.rfind(kElse), name = path.rfind('/') + 1;
+  if (path.empty() || at == std::string_view::npos) return {};
+  std::string other = fmt::format("{}{}", path.substr(0, name), line.substr(at + kElse.size()));
+  return other.ends_with('/') ? other.append(path.substr(name)) : other;
 }
 
 // True for a line that holds one parameter and nothing else, with or without a comma at either end.
@@ -82,8 +91,10 @@ std::string Inliner::run(std::string head) {
   return std::move(out_);
 }
 
-void Inliner::inline_path(std::string_view path) {
-  if (!inlined_.emplace(path).second) return;
+void Inliner::inline_path(std::string_view path_or_temporary) {
+  const auto [at, is_new] = inlined_.emplace(path_or_temporary);
+  if (!is_new) return;
+  const std::string_view path = *at;
   if (path == kernel_template_.knobs_path()) return inline_knobs();
   if (path.starts_with(kGenerated)) return inline_generated(path);
   inline_text(path, text_of(path, kernel_template_));
@@ -120,7 +131,15 @@ void Inliner::inline_text(std::string_view path, std::string_view text) {
                               path, number, line));
     in_head = in_head && code.find('{') == std::string_view::npos;
     if (const std::string_view included = included_path(line); !included.empty()) {
-      if (is_needed(line)) inline_path(included);
+      const std::string other = else_path(line, included);
+      if (!other.empty() && !bundled_text(other))
+        throw Error(ErrorCode::kInternal,
+                    fmt::format("{}:{} names \"{}\", which is not in templates/: \"{}\"", path,
+                                number, other, line));
+      if (is_needed(line))
+        inline_path(included);
+      else if (!other.empty())
+        inline_path(other);
     } else if (line != "#pragma once" && !line.starts_with("// SPDX-") && is_needed(line)) {
       write(path, line);
     }
@@ -166,18 +185,19 @@ const Constant* Inliner::constant(std::string_view name) const {
 // True if the line's condition holds or the line has none. Lines that begin with a comment have no
 // condition.
 bool Inliner::is_needed(std::string_view line) const {
-  if (const size_t at = condition_at(line, kUnless); at != std::string_view::npos)
-    return constant(line.substr(at + kUnless.size())) == nullptr;
-  const size_t mark = condition_at(line, kWhere);
-  if (mark == std::string_view::npos) return true;
-  std::string_view condition = line.substr(mark + kWhere.size() - 1);
+  if (line.starts_with("#include ")) line = line.substr(0, line.rfind(kElse));
+  const size_t where = condition_at(line, kWhere), unless = condition_at(line, kUnless);
+  const bool is_unless = unless != std::string_view::npos;
+  if (where == std::string_view::npos && !is_unless) return true;
+  std::string_view condition =
+      line.substr(is_unless ? unless + kUnless.size() : where + kWhere.size() - 1);
   const std::string_view name = take_word(&condition), comparison = take_word(&condition),
                          value = take_word(&condition);
   const Constant* found = constant(name);
-  if (comparison.empty()) return found != nullptr;
-  if (comparison == "unless" && !value.empty() && take_word(&condition).empty())
-    return found != nullptr && constant(value) == nullptr;
-  if (found != nullptr && !value.empty() && take_word(&condition).empty()) {
+  if (comparison.empty()) return (found == nullptr) == is_unless;
+  const bool is_whole = !is_unless && !value.empty() && take_word(&condition).empty();
+  if (is_whole && comparison == "unless") return found != nullptr && constant(value) == nullptr;
+  if (is_whole && found != nullptr) {
     if (comparison == "==") return found->value == value;
     if (comparison == "!=") return found->value != value;
     const auto left = number(found->value), right = number(value);
@@ -197,10 +217,12 @@ std::vector<std::string> files_of(const KernelTemplate& kernel_template) {
   for (size_t i = 0; i < files.size(); ++i) {
     std::string_view text = text_of(files[i], kernel_template);
     while (!text.empty()) {
-      const std::string_view path = included_path(take_line(&text));
-      if (path.empty() || path.starts_with(kGenerated) || path == kernel_template.knobs_path())
-        continue;
-      if (std::find(files.begin(), files.end(), path) == files.end()) files.emplace_back(path);
+      const std::string_view line = take_line(&text), included = included_path(line);
+      for (const std::string& path : {std::string(included), else_path(line, included)}) {
+        if (path.empty() || path.starts_with(kGenerated) || path == kernel_template.knobs_path())
+          continue;
+        if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+      }
     }
   }
   return files;

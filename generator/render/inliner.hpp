@@ -6,10 +6,15 @@
 // kernels leave it out:
 //   #include "cuda/sm90/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name. A
-// constant alone is true if the kernel has it. An editor or nvcc reads such a line as a plain
-// include. A line with one parameter of a `__global__` function may end in a condition too, and no
-// other line may. A line that ends in `// unless kMask` is for kernels without that constant. With
-// `// where kScored unless kRequestLengths` the first condition must hold and the second must not.
+// constant alone is true if the kernel has it. A line that ends in `// unless kMask` is for kernels
+// without that constant. With `// where kScored unless kRequestLengths` the first condition must
+// hold and the second must not. An editor or nvcc reads such a line as a plain include. A line with
+// one parameter of a `__global__` function may end in a condition too, and no other line may.
+//
+// Kernels for which the condition of an include fails may have another file, named by its path from
+// the included file's folder. A folder stands for its file of the same name:
+//   #include "cuda/sm90/score_stage.cuh"  // where kScored, else none/
+//   #include "cuda/parts/block_map.cuh"   // unless kGranules, else granule_lists.cuh
 //
 // Labels give the file of each line: "// ---- path" at the beginning of the file's text, "// ----
 // path, continued" after an included file. The namespace remains open between files.
@@ -36,8 +41,8 @@ class Inliner {
           const std::vector<GeneratedPart>& parts)
       : kernel_template_(kernel_template), preamble_(preamble), parts_(parts) {}
 
-  // Returns `head`, then the template with its includes. Throws kInternal for an include that is
-  // neither in templates/ nor generated, and for an invalid or misplaced condition.
+  // Returns `head`, then the template with its includes. Throws kInternal for a file that is not
+  // in templates/ and not generated, and for an invalid or misplaced condition.
   std::string run(std::string head);
 
  private:

@@ -9,7 +9,6 @@ namespace none {
 constexpr int kArch = 90;
 constexpr int kThreads = 128, kVector = 8;
 constexpr int kL2SectionMb = 0, kRescaleThreshold = 8, kPackHeads = 1;
-constexpr int kSinks = 0, kSinksType = 0;
 constexpr bool kMapByHead = false, kMapHides = false;
 constexpr int kMapCapture = 0;
 constexpr bool kHasPages = false, kHasBegins = false, kHasKeyBegins = false;
@@ -19,6 +18,7 @@ constexpr bool kStartsEarly = false;
 constexpr int kTransposeInside = 0;
 constexpr bool kWaitsForVTranspose = false, kBlocksFollowWindow = true, kWaitsForPriorGrid = true;
 constexpr float kProbabilityLog2 = 0.f;
+constexpr int kUnpack = 1;
 // backward_sm80, score_gradient_sm80
 constexpr int kScoreGradient = 1, kRepeats = 0;
 constexpr int kKeyBlockN = 64, kKeyBlockM = 64, kKeyWarps = 4, kKeyStages = 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds ranges of captured values with one thread: on a CPU, and on a GPU if each lane has its own
-// keys. Include it after a target's score functions and its take_line, or
-// none/take_line.h.
+// keys. Include it after a target's score functions, and after its take_line if it has one.
 #pragma once
 
+#include "shared/none/take_line.h"
 #include "shared/score_ranges.h"
 
 namespace attune {

@@ -8,23 +8,11 @@
 
 namespace attune {
 
-template <class Args>
-using ScoresOfRequest = Args;  // a copy, in which take_lengths replaces the lengths
-
 // Replaces the call's lengths in `scores` by the request's. `scores` is a copy that the compiler
 // keeps in registers, and members that a program does not read cost nothing.
 ATTUNE_HOST_DEVICE inline void take_lengths(const DecodeRequest& request, ScoreArgs* scores) {
   scores->seqlen_q = request.rows;
   scores->seqlen_kv = request.length;
-}
-
-// Returns all arguments of a kernel, with the lengths of one request.
-template <class Arguments>
-ATTUNE_HOST_DEVICE inline Arguments with_lengths(const Arguments& all,
-                                                 const DecodeRequest& request) {
-  Arguments own = all;
-  take_lengths(request, &own.scores);
-  return own;
 }
 
 }  // namespace attune

@@ -5,6 +5,8 @@
 
 #include "generated/score_program.h"
 
+#include "shared/slope_of.h"  // where kSloped, else none/
+
 namespace attune {
 
 ATTUNE_SCORE_FUNCTION float score_of(const ScoreArgs& args, float score, int of_batch, int of_head,

@@ -28,16 +28,10 @@
 
 #include "cpu/backward/gradient_products.hpp"
 #include "cpu/backward/gradient_tiles.hpp"
-#include "cpu/backward/slope_stage.hpp"  // where kSloped
-#include "cpu/parts/dropout_panels.hpp"  // where kDropout
-#include "cpu/parts/mask_stage.hpp"      // where kMaskProgram
-#include "cpu/parts/none/dropout.hpp"    // unless kDropout
+#include "cpu/backward/slope_stage.hpp"  // where kSloped, else none/
 #include "cpu/parts/none/features.hpp"
-#include "cpu/parts/none/mask_stage.hpp"  // unless kMaskProgram
-#include "cpu/parts/none/scores.hpp"      // unless kScored
-#include "cpu/parts/none/scores.hpp"      // unless kSloped
 #include "cpu/parts/pack_kv.hpp"
-#include "cpu/parts/score_stage.hpp"  // where kScored
+#include "cpu/parts/panel_stages.hpp"
 #include "cpu/parts/simd.hpp"
 #include "cpu/parts/transpose.hpp"
 #include "cpu/parts/visibility.hpp"

@@ -20,16 +20,12 @@
 #include "shared/kernel_arguments.h"
 
 #include "cpu/decode/decode_steps.hpp"
-#include "cpu/decode/none/features.hpp"  // unless kRequestLengths
+#include "cpu/decode/request_scores.hpp"  // where kRequestLengths, else none/
 #include "cpu/parts/none/features.hpp"
-#include "cpu/parts/none/scores.hpp"      // unless kScored
-#include "cpu/parts/none/sinks.hpp"       // unless kSinks
-#include "cpu/parts/score_functions.hpp"  // where kScored
-#include "cpu/parts/sinks.hpp"            // where kSinks
+#include "cpu/parts/score_of.hpp"  // where kScored, else none/
+#include "cpu/parts/sinks.hpp"     // where kSinks, else none/
 #include "shared/cache_factors.h"
 #include "shared/layouts/decode_partition.h"
-#include "shared/request_scores.h"  // where kRequestLengths
-#include "shared/score_of.h"        // where kScored
 
 namespace attune {
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "cpu/decode/decode_products.hpp"
-#include "cpu/decode/key_factors.hpp"    // where kKeyFactors
-#include "cpu/decode/none/features.hpp"  // unless kKeyFactors
+#include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/decode/decode_rows.hpp"
+#include "shared/kernel_arguments.h"
 #include "shared/key_factors.h"
 
 namespace attune {

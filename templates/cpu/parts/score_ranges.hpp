@@ -4,7 +4,6 @@
 
 #include "cpu/parts/score_functions.hpp"
 #include "cpu/parts/take_line.hpp"  // where kVectorBytes
-#include "shared/none/take_line.h"  // unless kVectorBytes
 
 #include "shared/capture_range.h"
 

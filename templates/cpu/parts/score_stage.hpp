@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/parts/list_rows.hpp"
+#include "cpu/parts/pack_kv.hpp"
 #include "cpu/parts/score_lines.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "generated/score_program.h"

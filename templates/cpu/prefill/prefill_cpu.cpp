@@ -22,21 +22,15 @@
 
 #include "cpu/prefill/prefill_cpu_knobs.hpp"
 
-#include "cpu/parts/dropout_panels.hpp"  // where kDropout
 #include "cpu/parts/list_rows.hpp"
-#include "cpu/parts/mask_stage.hpp"    // where kMaskProgram
-#include "cpu/parts/none/dropout.hpp"  // unless kDropout
 #include "cpu/parts/none/features.hpp"
-#include "cpu/parts/none/mask_stage.hpp"  // unless kMaskProgram
-#include "cpu/parts/none/scores.hpp"      // unless kScored
-#include "cpu/parts/none/sinks.hpp"       // unless kSinks
 #include "cpu/parts/pack_kv.hpp"
-#include "cpu/parts/score_stage.hpp"  // where kScored
+#include "cpu/parts/panel_stages.hpp"
 #include "cpu/parts/simd.hpp"
 #include "cpu/parts/transpose.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "cpu/prefill/online_softmax.hpp"
-#include "cpu/prefill/panel_sinks.hpp"  // where kSinks
+#include "cpu/prefill/panel_sinks.hpp"  // where kSinks, else none/
 #include "cpu/prefill/tile_product.hpp"
 #include "shared/dropout.h"
 #include "shared/kernel_arguments.h"

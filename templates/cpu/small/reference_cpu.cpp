@@ -12,14 +12,11 @@
 #include "cpu/small/reference_cpu_knobs.hpp"
 
 #include "cpu/parts/none/features.hpp"
-#include "cpu/parts/none/scores.hpp"      // unless kScored
-#include "cpu/parts/none/sinks.hpp"       // unless kSinks
-#include "cpu/parts/score_functions.hpp"  // where kScored
-#include "cpu/parts/sinks.hpp"            // where kSinks
+#include "cpu/parts/score_of.hpp"  // where kScored, else none/
+#include "cpu/parts/sinks.hpp"     // where kSinks, else none/
 #include "cpu/small/reference_rows.hpp"
 #include "shared/dropout.h"
 #include "shared/kernel_arguments.h"
-#include "shared/score_of.h"  // where kScored
 
 namespace attune {
 

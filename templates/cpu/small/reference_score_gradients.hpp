@@ -3,8 +3,10 @@
 // in shared/score_gradient.h. One thread sums each element in a fixed order, in fp64.
 #pragma once
 
-#include "cpu/parts/none/sinks.hpp"  // unless kSinks
-#include "cpu/parts/sinks.hpp"       // where kSinks
+#include "cpu/parts/sinks.hpp"  // where kSinks, else none/
+#include "cpu/small/gradient_pair.hpp"
+#include "cpu/small/reference_rows.hpp"
+#include "shared/numbered_row.h"
 #include "shared/score_gradient.h"
 
 namespace attune {

@@ -12,14 +12,9 @@
 
 #include "cuda/backward_sm80/gradient_sums.cuh"  // where kAccumulate
 #include "cuda/mma/epilogue.cuh"
-#include "cuda/mma/mma_gradient_dropout.cuh"  // where kDropout
-#include "cuda/mma/mma_gradient_masks.cuh"    // where kMaskProgram
 #include "cuda/mma/mma_gradient_products.cuh"
-#include "cuda/mma/mma_gradient_scores.cuh"  // where kScored
+#include "cuda/mma/mma_gradient_stages.cuh"
 #include "cuda/mma/mma_gradient_stream.cuh"
-#include "cuda/mma/none/dropout.cuh"      // unless kDropout
-#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
-#include "cuda/mma/none/score_stage.cuh"  // unless kScored
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/none/features.cuh"
 #include "cuda/ptx/exp2.cuh"

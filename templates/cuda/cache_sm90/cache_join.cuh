@@ -7,11 +7,10 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
-#include "cuda/parts/none/sinks.cuh"  // unless kSinks
-#include "cuda/parts/sinks.cuh"       // where kSinks
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ticket.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
+#include "cuda/sm90/row_sinks.cuh"
 #include "shared/layouts/cache_layout.h"
 
 namespace attune {

@@ -6,12 +6,10 @@
 #include "cuda/cache_sm90/cache_join.cuh"
 #include "cuda/cache_sm90/cache_producer.cuh"
 #include "cuda/cache_sm90/cache_request_args.cuh"
-#include "cuda/parts/none/request_scores.cuh"  // unless kRequestLengths
 #include "cuda/ptx/setmaxnreg.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
 #include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/wgmma_consumer.cuh"
-#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 

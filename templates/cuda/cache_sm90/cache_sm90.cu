@@ -20,8 +20,6 @@
 
 #include "cuda/cache_sm90/cache_sm90_knobs.cuh"
 
-#include "cuda/parts/score_functions.cuh"  // where kScoreArgs
-
 namespace attune {
 
 constexpr int kTransposeInside = 0;  // V is not transposed

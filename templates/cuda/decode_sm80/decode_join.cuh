@@ -8,8 +8,7 @@
 #include "cuda/decode_sm80/split_join_by_counter.cuh"  // where kWaits == 0
 #include "cuda/decode_sm80/split_join_by_flags.cuh"    // where kWaits == 1
 #include "cuda/parts/none/cache_features.cuh"
-#include "cuda/parts/none/sinks.cuh"  // unless kSinks
-#include "cuda/parts/sinks.cuh"       // where kSinks
+#include "cuda/parts/sinks.cuh"  // where kSinks, else none/
 #include "cuda/ptx/exp2.cuh"
 
 namespace attune {

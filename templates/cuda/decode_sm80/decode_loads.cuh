@@ -4,10 +4,9 @@
 // two before it is requested, so that no copy waits for them.
 #pragma once
 
-#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
+#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/none/decode_factors.cuh"  // unless kKeyFactors
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 

@@ -4,23 +4,18 @@
 // decode_join.cuh joins them.
 #pragma once
 
-#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors
+#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/head_factors.cuh"         // where kHeadFactors
-#include "cuda/decode_sm80/none/decode_factors.cuh"  // unless kKeyFactors
-#include "cuda/decode_sm80/none/head_factors.cuh"    // unless kHeadFactors
-#include "cuda/decode_sm80/products_16bit.cuh"       // unless kAccuracy
-#include "cuda/decode_sm80/products_8bit.cuh"        // where kAccuracy
+#include "cuda/decode_sm80/head_factors.cuh"    // where kHeadFactors, else none/
+#include "cuda/decode_sm80/products_16bit.cuh"  // unless kAccuracy, else products_8bit.cuh
 #include "cuda/parts/online_softmax.cuh"
-#include "cuda/parts/score_functions.cuh"  // where kScored
+#include "cuda/parts/score_of.cuh"  // where kScored, else none/
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "shared/none/score_of.h"  // unless kScored
-#include "shared/score_of.h"       // where kScored
 
 namespace attune {
 

@@ -34,10 +34,8 @@
 #include "cuda/decode_sm80/decode_loads.cuh"
 #include "cuda/decode_sm80/decode_products.cuh"
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/none/request_scores.cuh"  // unless kRequestLengths
 #include "cuda/parts/none/tensor_maps.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 

@@ -11,20 +11,20 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/ptx/fp8_to_fp16.cuh"
-#include "cuda/ptx/int8_to_fp16.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
+#include "cuda/ptx/to_fp16.cuh"
 #include "shared/cache_factors.h"
 
 namespace attune {
 
 // Converts the four codes of a word of the cache. `low` gets the codes of its two lowest bytes.
+template <Dtype kDtype>
 __device__ __forceinline__ void codes_to_fp16(unsigned word, unsigned& low, unsigned& high) {
-  if constexpr (kDtypeKv == Dtype::kInt8)
+  if constexpr (kDtype == Dtype::kInt8)
     int8_to_fp16(word, low, high);
   else
-    fp8_to_fp16<kDtypeKv>(word, low, high);
+    fp8_to_fp16<kDtype>(word, low, high);
 }
 
 template <>
@@ -57,7 +57,7 @@ struct CacheProducts<8> {
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         unsigned low, high;
-        codes_to_fp16(b[2 * tile + step], low, high);
+        codes_to_fp16<kDtypeKv>(b[2 * tile + step], low, high);
         mma<kMath>(scores[n + tile], q[step], low, high);
       }
     }
@@ -76,7 +76,7 @@ struct CacheProducts<8> {
         const unsigned column =
             permuted(b[2 * chunk], b[2 * chunk + 1], odd == 0 ? 0x6420 : 0x7531);
         unsigned low, high;
-        codes_to_fp16(column, low, high);
+        codes_to_fp16<kDtypeKv>(column, low, high);
         mma<kMath>(output[n + 2 * chunk + odd], p, low, high);
       }
     }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/load_shared_pair.cuh"

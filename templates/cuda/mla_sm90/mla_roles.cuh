@@ -5,8 +5,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_producer.cuh"
-#include "cuda/mla_sm90/mla_halves.cuh"           // where kRows == 64
-#include "cuda/mla_sm90/mla_keys_first_role.cuh"  // where kRows < 64
+#include "cuda/mla_sm90/mla_halves.cuh"  // where kRows == 64, else mla_keys_first_role.cuh
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {

@@ -30,14 +30,7 @@ constexpr bool kBlocksFollowWindow = false;
 
 }  // namespace attune
 
-#include "cuda/sm90/sm90_layout.cuh"
-
-namespace attune {
-
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows);
-
-}  // namespace attune
-
+#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/mla_sm90/mla_roles.cuh"
 
 namespace attune {

@@ -5,9 +5,8 @@
 #pragma once
 
 #include "cuda/parts/mask.cuh"
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 

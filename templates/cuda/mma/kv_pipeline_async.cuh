@@ -9,13 +9,11 @@
 // QCopy, KCopy and VCopy, which copy tiles, are defined by operands_*.cuh of the element width.
 #pragma once
 
-#include "cuda/mma/block_walk.cuh"       // where kMaskProgram
-#include "cuda/mma/none/block_walk.cuh"  // unless kMaskProgram
+#include "cuda/mma/block_walk.cuh"  // where kMaskProgram, else none/
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/none/features.cuh"
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/cp_async.cuh"
 
 namespace attune {

@@ -6,13 +6,11 @@
 //   share_kv = 1: one slot for both, with two barriers per tile.
 #pragma once
 
-#include "cuda/mma/block_walk.cuh"       // where kMaskProgram
-#include "cuda/mma/none/block_walk.cuh"  // unless kMaskProgram
+#include "cuda/mma/block_walk.cuh"  // where kMaskProgram, else none/
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/none/features.cuh"
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {

@@ -3,6 +3,7 @@
 // partly. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
 #pragma once
 
+#include "cuda/mma/mma_block_map.cuh"
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/block_list.cuh"

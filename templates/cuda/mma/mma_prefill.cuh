@@ -7,23 +7,16 @@
 // mma_values_16bit.cuh, mma_values_8bit.cuh or mma_values_tf32.cuh.
 #pragma once
 
-#include "cuda/mma/block_walk.cuh"      // where kMaskProgram
-#include "cuda/mma/mma_dropout.cuh"     // where kDropout
-#include "cuda/mma/mma_mask_stage.cuh"  // where kMaskProgram
+#include "cuda/mma/mma_dropout.cuh"     // where kDropout, else none/
+#include "cuda/mma/mma_mask_stage.cuh"  // where kMaskProgram, else none/
 #include "cuda/mma/mma_products.cuh"
-#include "cuda/mma/mma_score_stage.cuh"   // where kScored
-#include "cuda/mma/none/block_walk.cuh"   // unless kMaskProgram
-#include "cuda/mma/none/dropout.cuh"      // unless kDropout
-#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
-#include "cuda/mma/none/score_stage.cuh"  // unless kScored
+#include "cuda/mma/mma_score_stage.cuh"  // where kScored, else none/
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/mask.cuh"
-#include "cuda/parts/none/sinks.cuh"    // unless kSinks
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
-#include "cuda/parts/sinks.cuh"         // where kSinks
+#include "cuda/parts/sinks.cuh"  // where kSinks, else none/
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {

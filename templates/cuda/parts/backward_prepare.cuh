@@ -7,13 +7,11 @@
 // none/other_workspace.cuh.
 #pragma once
 
-#include "cuda/parts/dropout_source.cuh"  // where kDropout
+#include "cuda/parts/dropout_source.cuh"  // where kDropout, else none/
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/none/dependent_launch.cuh"  // where kInOrder
-#include "cuda/parts/none/dropout.cuh"
 #include "cuda/parts/none/other_workspace.cuh"
 #include "cuda/parts/row_sums.cuh"
-#include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
+#include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder, else none/
 #include "cuda/ptx/streamed_loads.cuh"
 #include "shared/layouts/backward_prepare_layout.h"
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/request_scores.cuh"  // where kRequestLengths, else none/
 #include "shared/layouts/decode_requests.h"
 
 namespace attune {

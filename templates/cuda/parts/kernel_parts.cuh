@@ -5,15 +5,15 @@
 #pragma once
 
 #include "cuda/parts/none/arguments.cuh"
-#include "shared/append_args.h"  // where kAppendArgs
+#include "shared/append_args.h"
 #include "shared/attention_args.h"
-#include "shared/block_map.h"      // where kMaskProgram
-#include "shared/cache_args.h"     // where kCacheArgs
-#include "shared/dropout_args.h"   // where kDropout
-#include "shared/gradient_args.h"  // where kGradientArgs
-#include "shared/round_args.h"     // where kRoundArgs
-#include "shared/scale_args.h"     // where kAccuracy
-#include "shared/score_args.h"     // where kScoreArgs
+#include "shared/block_map.h"     // where kMaskProgram
+#include "shared/cache_args.h"    // where kCacheArgs
+#include "shared/dropout_args.h"  // where kDropout
+#include "shared/gradient_args.h"
+#include "shared/round_args.h"
+#include "shared/scale_args.h"  // where kAccuracy
+#include "shared/score_args.h"  // where kScoreArgs
 
 namespace attune {
 

@@ -3,6 +3,7 @@
 // is added once, when a row is complete over all splits, so no loop over keys handles it.
 #pragma once
 
+#include "cuda/parts/none/features.cuh"
 #include "cuda/parts/score_functions.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "shared/score_args.h"

@@ -4,8 +4,7 @@
 // prefill kernel uses this file.
 #pragma once
 
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
-#include "cuda/parts/v_slice.cuh"       // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 

@@ -22,7 +22,6 @@ static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == 
 #include "cuda/mma/mma_values_16bit.cuh"
 
 #include "cuda/mma/kv_pipeline_plain.cuh"
-#include "cuda/mma/mma_block_map.cuh"  // where kMaskProgram
 #include "cuda/mma/mma_prefill.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 

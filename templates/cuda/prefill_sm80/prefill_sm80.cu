@@ -22,7 +22,6 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 #include "cuda/mma/mma_values_16bit.cuh"
 
 #include "cuda/mma/kv_pipeline_async.cuh"
-#include "cuda/mma/mma_block_map.cuh"  // where kMaskProgram
 #include "cuda/mma/mma_prefill.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 

@@ -15,9 +15,8 @@
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/unit_factors.cuh"
 #include "cuda/parts/mask.cuh"
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/shared_memory.cuh"

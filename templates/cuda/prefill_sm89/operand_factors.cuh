@@ -12,6 +12,8 @@
 // negative.
 #pragma once
 
+#include "cuda/prefill_sm89/operands_8bit.cuh"
+
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/kernel_parts.cuh"

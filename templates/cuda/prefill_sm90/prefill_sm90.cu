@@ -24,7 +24,6 @@ constexpr bool kWaitsForPriorGrid = true;
 
 #include "cuda/sm90/sm90_layout.cuh"
 
-#include "cuda/sm90/sm90_block_map.cuh"  // where kMaskProgram
 #include "cuda/sm90/warp_roles.cuh"
 #include "cuda/sm90/wgmma_consumer.cuh"
 

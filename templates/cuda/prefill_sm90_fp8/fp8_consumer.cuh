@@ -19,13 +19,8 @@
 #include "cuda/prefill_sm90_fp8/fp8_step_factors.cuh"
 #include "cuda/prefill_sm90_fp8/fp8_transpose_inside.cuh"
 #include "cuda/ptx/round_fp8.cuh"
+#include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
-#include "cuda/sm90/hide_scores.cuh"            // where kMaskProgram
-#include "cuda/sm90/none/block_walk.cuh"        // unless kMaskProgram
-#include "cuda/sm90/none/recompute_scores.cuh"  // where kRowMax == 0
-#include "cuda/sm90/none/score_stage.cuh"       // unless kScored
-#include "cuda/sm90/recompute_scores.cuh"       // where kRowMax == 1
-#include "cuda/sm90/score_stage.cuh"            // where kScored
 #include "cuda/sm90/wgmma_products.cuh"
 
 namespace attune {

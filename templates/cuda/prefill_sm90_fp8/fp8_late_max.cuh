@@ -9,8 +9,7 @@
 #pragma once
 
 #include "cuda/prefill_sm90_fp8/fp8_row_max.cuh"
-#include "cuda/ptx/mma_fp8.cuh"            // where kRowMax == 1
-#include "cuda/sm90/recompute_scores.cuh"  // where kRowMax == 1
+#include "cuda/ptx/mma_fp8.cuh"
 
 namespace attune {
 

@@ -35,7 +35,6 @@ constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 #include "cuda/prefill_sm90_fp8/fp8_consumer.cuh"
 #include "cuda/prefill_sm90_fp8/fp8_transpose_v.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/sm90/sm90_block_map.cuh"  // where kMaskProgram
 #include "cuda/sm90/warp_roles.cuh"
 
 namespace attune {

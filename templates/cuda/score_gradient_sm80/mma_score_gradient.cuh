@@ -4,14 +4,9 @@
 // The steps are the same as for dQ in mma_gradients.cuh, without the last product.
 #pragma once
 
-#include "cuda/mma/mma_gradient_dropout.cuh"  // where kDropout
-#include "cuda/mma/mma_gradient_masks.cuh"    // where kMaskProgram
 #include "cuda/mma/mma_gradient_products.cuh"
-#include "cuda/mma/mma_gradient_scores.cuh"  // where kScored
+#include "cuda/mma/mma_gradient_stages.cuh"
 #include "cuda/mma/mma_gradient_stream.cuh"
-#include "cuda/mma/none/dropout.cuh"      // unless kDropout
-#include "cuda/mma/none/mask_stage.cuh"   // unless kMaskProgram
-#include "cuda/mma/none/score_stage.cuh"  // unless kScored
 #include "cuda/parts/none/features.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"

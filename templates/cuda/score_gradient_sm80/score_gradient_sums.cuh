@@ -3,13 +3,11 @@
 // gradient of sinks from L2 and delta. The order of additions is fixed.
 #pragma once
 
-#include "cuda/parts/dropout_source.cuh"  // where kDropout
+#include "cuda/parts/dropout_source.cuh"  // where kDropout, else none/
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/arguments.cuh"
-#include "cuda/parts/none/dropout.cuh"  // unless kDropout
-#include "cuda/parts/none/sinks.cuh"    // unless kSinks
 #include "cuda/parts/score_functions.cuh"
-#include "cuda/parts/sinks.cuh"  // where kSinks
+#include "cuda/parts/sinks.cuh"  // where kSinks, else none/
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
 
 namespace attune {

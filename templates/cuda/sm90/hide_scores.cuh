@@ -3,8 +3,8 @@
 // map as the only mask.
 #pragma once
 
-#include "cuda/sm90/granule_stage.cuh"  // where kHidesByMap
-#include "cuda/sm90/mask_stage.cuh"     // unless kHidesByMap
+#include "cuda/sm90/mask_stage.cuh"  // unless kHidesByMap, else granule_stage.cuh
+#include "cuda/sm90/sm90_block_map.cuh"
 
 namespace attune {
 

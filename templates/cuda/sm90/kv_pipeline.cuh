@@ -11,8 +11,6 @@
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/sm90/none/caches.cuh"     // unless kCacheArgs
-#include "cuda/sm90/none/diagonals.cuh"  // unless kDiagonalTerms
 #include "cuda/sm90/sm90_layout.cuh"
 
 namespace attune {

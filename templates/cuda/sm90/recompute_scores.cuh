@@ -7,7 +7,7 @@
 
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/special_registers.cuh"
-#include "cuda/sm90/cache_keys.cuh"  // where kCacheArgs
+#include "cuda/sm90/cache_keys.cuh"  // where kCacheArgs, else none/
 #include "cuda/sm90/tile_stream.cuh"
 
 namespace attune {

@@ -2,8 +2,7 @@
 // Adds the sinks, if there are any, to the two rows that a thread of an sm_90 kernel holds.
 #pragma once
 
-#include "cuda/parts/none/sinks.cuh"  // unless kSinks
-#include "cuda/parts/sinks.cuh"       // where kSinks
+#include "cuda/parts/sinks.cuh"  // where kSinks, else none/
 #include "cuda/sm90/epilogue_rows.cuh"
 
 namespace attune {

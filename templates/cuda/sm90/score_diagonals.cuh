@@ -20,6 +20,7 @@
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/special_registers.cuh"
+#include "cuda/sm90/kv_pipeline.cuh"
 #include "cuda/sm90/score_loads.cuh"
 #include "cuda/sm90/sm90_layout.cuh"
 #include "cuda/sm90/tile_rows.cuh"

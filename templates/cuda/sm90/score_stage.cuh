@@ -21,6 +21,7 @@
 #include "cuda/sm90/sm90_layout.cuh"
 #include "cuda/sm90/tanh_softmax.cuh"
 #include "cuda/sm90/tile_rows.cuh"
+#include "cuda/sm90/tile_stream.cuh"
 #include "generated/score_program.h"
 
 namespace attune {

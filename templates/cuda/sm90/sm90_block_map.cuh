@@ -2,8 +2,7 @@
 // The kernel that makes the block map of an sm_90 kernel: the rows of each warpgroup are one group.
 #pragma once
 
-#include "cuda/parts/block_map.cuh"      // unless kGranules
-#include "cuda/parts/granule_lists.cuh"  // where kGranules
+#include "cuda/parts/block_map.cuh"  // unless kGranules, else granule_lists.cuh
 #include "cuda/parts/none/features.cuh"
 #include "cuda/sm90/tile_stream.cuh"
 

@@ -3,10 +3,9 @@
 // layout, registers.
 #pragma once
 
-#include "cuda/sm90/none/mla.cuh"         // unless kMla
-#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
+#include "cuda/sm90/none/features.cuh"
 #include "shared/attention_enums.h"
-#include "shared/layouts/mla_sm90_layout.h"  // where kMla
+#include "shared/layouts/mla_sm90_layout.h"  // where kMla, else none/
 #include "shared/layouts/prefill_sm90_layout.h"
 
 namespace attune {

@@ -19,6 +19,7 @@
 #include "cuda/sm90/lazy_softmax.cuh"
 #include "cuda/sm90/tile_rows.cuh"
 #include "generated/score_program.h"
+#include "shared/score_steps.h"
 
 namespace attune {
 

@@ -16,15 +16,12 @@
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/mask.cuh"
 #include "cuda/parts/none/features.cuh"
-#include "cuda/parts/none/v_slice.cuh"  // unless kVSlices
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/parts/v_slice.cuh"  // where kVSlices
+#include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
-#include "cuda/sm90/listed_tile.cuh"      // where kMaskProgram
-#include "cuda/sm90/none/block_walk.cuh"  // unless kMaskProgram
-#include "cuda/sm90/none/dropout.cuh"     // unless kDropout
+#include "cuda/sm90/listed_tile.cuh"  // where kMaskProgram, else none/
 #include "cuda/sm90/tile_rows.cuh"
 
 namespace attune {

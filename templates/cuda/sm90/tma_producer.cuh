@@ -7,29 +7,10 @@
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
-#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
-#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
-#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
+#include "cuda/sm90/load_panels.cuh"
+#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms, else none/
 #include "cuda/sm90/tile_stream.cuh"
-
-namespace attune {
-
-// Loads adjacent panels of kRows x kRowBytes of one operand, from `column` on, into consecutive
-// panels of shared memory. A panel there has room for kRoom rows.
-template <int kPanels, int kRows, int kRowBytes, int kRoom = kRows>
-__device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
-                                            unsigned full, int column, int row, int head,
-                                            int batch) {
-  mbarrier_arrive_expect_tx(full, kPanels * kRows * kRowBytes);
-#pragma unroll
-  for (int panel = 0; panel < kPanels; ++panel)
-    tma_load(shared_address + panel * kRoom * kRowBytes, map, full,
-             {column + panel * kRowBytes / kOperandBytes, row, head, batch});
-}
-
-}  // namespace attune
-
-#include "cuda/sm90/wide_loads.cuh"  // where kKParts
+#include "cuda/sm90/wide_loads.cuh"  // where kKParts, else none/
 
 namespace attune {
 

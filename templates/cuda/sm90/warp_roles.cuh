@@ -6,16 +6,11 @@
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
+#include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
-#include "cuda/sm90/epilogue_tma.cuh"     // where kOStaging == 1
-#include "cuda/sm90/epilogue_words.cuh"   // where kOStaging == 0
-#include "cuda/sm90/kv_split.cuh"         // where kKvSplits > 1
-#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
-#include "cuda/sm90/none/dropout.cuh"     // unless kDropout
-#include "cuda/sm90/none/kv_split.cuh"    // where kKvSplits == 1
-#include "cuda/sm90/prefill_dropout.cuh"  // where kDropout
+#include "cuda/sm90/epilogue_tma.cuh"  // where kOStaging == 1, else epilogue_words.cuh
+#include "cuda/sm90/kv_split.cuh"      // where kKvSplits > 1, else none/
 #include "cuda/sm90/row_sinks.cuh"
-#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/sm90/tma_producer.cuh"
 #include "cuda/sm90/wgmma_products.cuh"
 

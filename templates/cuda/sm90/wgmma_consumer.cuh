@@ -7,16 +7,9 @@
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
+#include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
-#include "cuda/sm90/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/sm90/lazy_softmax.cuh"
-#include "cuda/sm90/none/block_walk.cuh"   // unless kMaskProgram
-#include "cuda/sm90/none/diagonals.cuh"    // unless kDiagonalTerms
-#include "cuda/sm90/none/dropout.cuh"      // unless kDropout
-#include "cuda/sm90/none/score_stage.cuh"  // unless kScored
-#include "cuda/sm90/prefill_dropout.cuh"   // where kDropout
-#include "cuda/sm90/recompute_scores.cuh"  // where kRowMax == 1
-#include "cuda/sm90/score_stage.cuh"       // where kScored
 #include "cuda/sm90/tile_stream.cuh"
 #include "cuda/sm90/wgmma_products.cuh"
 

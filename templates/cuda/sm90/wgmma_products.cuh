@@ -34,13 +34,10 @@
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_fence.cuh"
-#include "cuda/sm90/k_parts.cuh"  // where kKParts
+#include "cuda/sm90/k_parts.cuh"  // where kKParts, else none/
 #include "cuda/sm90/kv_pipeline.cuh"
 #include "cuda/sm90/lazy_softmax.cuh"
-#include "cuda/sm90/none/caches.cuh"      // unless kCacheArgs
-#include "cuda/sm90/none/diagonals.cuh"   // unless kDiagonalTerms
-#include "cuda/sm90/none/wide_heads.cuh"  // unless kKParts
-#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms
+#include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms, else none/
 #include "cuda/sm90/tile_stream.cuh"
 #include "generated/wgmma.cuh"
 

@@ -3,9 +3,9 @@
 // of V's columns (v_slice.cuh). tma_producer.cuh uses them.
 #pragma once
 
-#include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/k_parts.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
+#include "cuda/sm90/load_panels.cuh"
 
 namespace attune {
 

@@ -204,15 +204,11 @@ __device__ __forceinline__ void clear_row(const OperandView& o, long long place)
       store_values<kDtypeO>(o.data, place + column_of(step), zeros, 1.0f);
 }
 
-}  // namespace attune
-
 // Grid: as many blocks as are resident at once, or fewer if the rows need fewer.
-extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
-                  const __grid_constant__ attune::ScaleArgs scales,
-                  const __grid_constant__ attune::CacheArgs cache,
-                  const __grid_constant__ attune::AppendArgs append) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ ScaleArgs scales, const __grid_constant__ CacheArgs cache,
+                  const __grid_constant__ AppendArgs append) {
   const unsigned heads_kv = static_cast<unsigned>(args.num_heads_kv);
   const unsigned heads = 2 * heads_kv + (kTurnsQ ? static_cast<unsigned>(args.num_heads_q) : 0u);
   const AppendRows rows = append_rows(Rule{}, args, cache, append);
@@ -247,3 +243,5 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
     if (head >= heads) head -= heads, ++token;
   }
 }
+
+}  // namespace attune

@@ -4,6 +4,5 @@
 #pragma once
 
 #include "cuda/parts/score_ranges.cuh"
-#include "shared/none/take_line.h"
 
 #include "shared/capture_range.h"

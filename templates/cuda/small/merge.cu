@@ -81,13 +81,10 @@ __device__ __forceinline__ float share(float weight, float value) {
   return weight == 0.0f ? 0.0f : weight * value;
 }
 
-}  // namespace attune
-
 // Grid: batch entries x tiles of rows x heads.
-extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
-                  const __grid_constant__ attune::ScaleArgs scales) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ ScaleArgs scales) {
   const Place place(args);
   if (place.batch >= args.batch) return;  // true in all threads or none: a block has one batch
   float first[kSteps][8], second[kSteps][8];
@@ -109,3 +106,5 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
     store_eight<kDtypeO>(args.o.data, place.in(args.o) + column_of(step), first[step]);
   }
 }
+
+}  // namespace attune

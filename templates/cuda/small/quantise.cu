@@ -87,14 +87,11 @@ __device__ __forceinline__ float largest_of_parts(const AttentionArgs& args, con
   return largest;
 }
 
-}  // namespace attune
-
 extern __shared__ __align__(16) char shared_memory[];
 
 // Grid: parts x blocks of rows x batch entries x heads. Part p takes tiles p, p + num_tiles, ...
-extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_amax(const __grid_constant__ attune::AttentionArgs args) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_amax(const __grid_constant__ AttentionArgs args) {
   if constexpr (kFused == 0) {
     const Place place = place_of(args, blockIdx.x, num_blocks(args) * args.num_tiles);
     if (place.batch >= args.batch) return;
@@ -116,10 +113,9 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
 }
 
 // Grid: tiles of kRows rows x batch entries x heads.
-extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
-                  const __grid_constant__ attune::ScaleArgs scales) {
-  using namespace attune;
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ ScaleArgs scales) {
   // Reads tiles in reverse after attune_amax: the tiles that it read last are still in L2.
   const unsigned index = kFused ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   const Place place =
@@ -140,3 +136,5 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
   store_tile(args, place, row, rows, values, __fdiv_rn(1.0f, factor),
              reinterpret_cast<unsigned*>(shared_memory + kQuantiseReduceBytes));
 }
+
+}  // namespace attune

@@ -10,15 +10,11 @@
 #include "cuda/small/reference_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/none/sinks.cuh"       // unless kSinks
-#include "cuda/parts/score_functions.cuh"  // where kScored
-#include "cuda/parts/sinks.cuh"            // where kSinks
+#include "cuda/parts/score_of.cuh"  // where kScored, else none/
+#include "cuda/parts/sinks.cuh"     // where kSinks, else none/
 #include "cuda/small/reference_rows.cuh"
-#include "shared/dropout.h"        // where kDropout
-#include "shared/none/dropout.h"   // unless kDropout
-#include "shared/none/score_of.h"  // unless kScored
+#include "shared/dropout.h"  // where kDropout, else none/
 #include "shared/numbered_row.h"
-#include "shared/score_of.h"  // where kScored
 
 namespace attune {
 

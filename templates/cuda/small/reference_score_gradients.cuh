@@ -3,7 +3,11 @@
 // (shared/score_gradient.h). One warp sums one element, in a fixed order; rows are added in fp64.
 #pragma once
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/score_functions.cuh"
+#include "cuda/small/gradient_pair.cuh"
+#include "cuda/small/reference_rows.cuh"
+#include "shared/numbered_row.h"
 #include "shared/score_gradient.h"
 
 namespace attune {

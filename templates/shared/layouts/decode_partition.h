@@ -16,8 +16,7 @@
 #pragma once
 
 #include "shared/host_device.h"
-#include "shared/layouts/decode_chunks.h"  // where kBatchInvariant
-#include "shared/none/decode_chunks.h"     // unless kBatchInvariant
+#include "shared/layouts/decode_chunks.h"  // where kBatchInvariant, else none/
 
 namespace attune {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shared/attention_args.h"
+#include "shared/attention_enums.h"
 #include "shared/cache_args.h"
 #include "shared/layouts/decode_partition.h"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shared/host_device.h"
+#include "shared/none/slope_of.h"
 
 namespace none {
 

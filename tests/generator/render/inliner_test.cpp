@@ -66,6 +66,45 @@ TEST(Inliner, IncludesHaveConditions) {
             std::string::npos);
 }
 
+TEST(Inliner, FailedConditionsChooseOtherFiles) {
+  add_bundled_file("cuda/chosen.cuh", "int real;\n");
+  add_bundled_file("cuda/none/chosen.cuh", "int without;\n");
+  const std::string include = "#include \"cuda/chosen.cuh\"  // ";
+  for (const char* condition : {"where kA", "where kA > 0", "unless kB", "where kA unless kB"})
+    EXPECT_NE(inlined(include + condition + ", else none/\n").find("int real;"), std::string::npos)
+        << condition;
+  for (const char* condition : {"where kB", "where kA > 1", "unless kA", "where kB unless kA"}) {
+    const std::string text = inlined(include + condition + ", else none/\n");
+    EXPECT_NE(text.find("// ---- cuda/none/chosen.cuh\nint without;"), std::string::npos) << text;
+    EXPECT_EQ(text.find("int real;"), std::string::npos) << text;
+  }
+}
+
+TEST(Inliner, OtherFilesHaveNames) {
+  add_bundled_file("cuda/chosen.cuh", "int real;\n");
+  add_bundled_file("cuda/second.cuh", "int second;\n");
+  const std::string include = "#include \"cuda/chosen.cuh\"  // ";
+  EXPECT_NE(inlined(include + "where kA == 2, else second.cuh\n").find("second.cuh\nint second;"),
+            std::string::npos);
+  EXPECT_EQ(inlined(include + "where kA, else second.cuh\n").find("second"), std::string::npos);
+}
+
+TEST(Inliner, OtherFilesExist) {
+  add_bundled_file("cuda/alone.cuh", "int real;\n");
+  const std::string text =
+      refusal("\n#include \"cuda/alone.cuh\"  // where kA, else none/\nint a;\n");
+  EXPECT_NE(text.find(".cu:2 names \"cuda/none/alone.cuh\""), std::string::npos) << text;
+}
+
+TEST(Inliner, ParametersHaveNoOtherFiles) {
+  for (const char* condition : {"where kA", "unless kA"})
+    EXPECT_NE(refusal(std::string(kHead) + "    const __grid_constant__ Args args,  // " +
+                      condition + ", else none/\n")
+                  .find("a condition must be"),
+              std::string::npos)
+        << condition;
+}
+
 TEST(Inliner, OtherLinesHaveNone) {
   for (const char* line :
        {"int a;  // where kA", "  // A comment of a line that is left out.  // where kA",

@@ -198,11 +198,16 @@ TEST(Renderer, PartsForWideHeadsAreOnlyInTheirText) {
     EXPECT_EQ(files_in(wide).count(part), 1U) << part;
     EXPECT_EQ(files_in(wide_qk).count(part), 1U) << part;
   }
-  EXPECT_EQ(files_in(plain).count("cuda/sm90/none/wide_heads.cuh"), 1U);
-  EXPECT_EQ(files_in(wide).count("cuda/sm90/none/wide_heads.cuh"), 0U);
-  EXPECT_EQ(files_in(plain).count("cuda/parts/v_slice.cuh"), 0U);
-  EXPECT_EQ(files_in(wide).count("cuda/parts/v_slice.cuh"), 1U);
-  EXPECT_EQ(files_in(wide_qk).count("cuda/parts/v_slice.cuh"), 0U);
+  for (const char* part : {"cuda/sm90/none/k_parts.cuh", "cuda/sm90/none/wide_loads.cuh"}) {
+    EXPECT_EQ(files_in(plain).count(part), 1U) << part;
+    EXPECT_EQ(files_in(wide).count(part), 0U) << part;
+  }
+  const auto has_slices = [](const Source& rendered) {
+    return rendered.text.find("constexpr int kVSlices = ") != std::string::npos;
+  };
+  EXPECT_FALSE(has_slices(plain));
+  EXPECT_TRUE(has_slices(wide));
+  EXPECT_FALSE(has_slices(wide_qk));
   EXPECT_NE(wide.text.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "a slice";
 }
 

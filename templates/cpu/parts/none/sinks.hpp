@@ -12,9 +12,4 @@ inline float sink_of(const Arguments&, int) {
 }
 inline float join_sink(float, float&, float&) { return 1.0f; }
 
-template <class Arguments, class State>
-inline float join_sinks(const Arguments&, int, long long, State&) {
-  return 1.0f;
-}
-
 }  // namespace none

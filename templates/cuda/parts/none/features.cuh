@@ -14,6 +14,7 @@ enum : bool {
   kUserScores = false,   // gradients: the score program is the caller's
   kAccumulate = false,   // gradients are added to the outputs
 };
+enum { kSinks, kSinksType };  // index and type of the capture of sinks; read only where it exists
 
 }  // namespace none
 

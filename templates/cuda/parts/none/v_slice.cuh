@@ -6,8 +6,6 @@ namespace none {
 
 enum : int { kVSlices = 1, kLastVColumn = 0 };
 
-__device__ __forceinline__ constexpr int first_v_column(int) { return 0; }
-
 }  // namespace none
 
 namespace attune {

@@ -4,7 +4,6 @@
 
 namespace none {
 
-constexpr bool kDiagonalTerms = false;
 constexpr unsigned kNoHead = 0;
 
 __device__ __forceinline__ void init_diagonal_barriers(unsigned) {}

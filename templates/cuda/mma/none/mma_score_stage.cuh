@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels without a score program: scores stay as they are.
+// Prefill kernels without a score program: scores stay as they are.
 #pragma once
 
 namespace none {
@@ -11,9 +11,6 @@ struct ScoreStage {
   template <class Factors, class Step, class Scores>
   __device__ __forceinline__ void apply(const Factors&, const Step&, int, Scores&) const {}
 };
-
-template <class Parts, class Place, class Scores>
-__device__ __forceinline__ void bend_scores(const Parts&, const Place&, Scores&, Scores&) {}
 
 }  // namespace none
 

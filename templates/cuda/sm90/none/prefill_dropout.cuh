@@ -4,8 +4,6 @@
 
 namespace none {
 
-constexpr bool kDropout = false;
-
 struct PrefillDropout {
   template <class Parts, class PrefillTile>
   __device__ __forceinline__ void begin(const Parts&, const PrefillTile&, int) {}

@@ -4,8 +4,6 @@
 
 namespace none {
 
-constexpr bool kCacheArgs = false;
-
 template <class Args, class PrefillTile>
 __device__ __forceinline__ const unsigned* cached_key(const Args&, const PrefillTile&, int) {
   return nullptr;

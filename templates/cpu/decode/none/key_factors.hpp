@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches without a factor for each key, and score programs that read no lengths of requests.
+// Caches without a factor for each key.
 #pragma once
 
 #include "cpu/parts/none/features.hpp"
@@ -14,10 +14,5 @@ struct KeyFactors {
   template <class... Rows>
   void apply_to_weights(const Rows&...) const {}
 };
-
-template <class Arguments, class Request>
-inline const Arguments& with_lengths(const Arguments& all, const Request&) {
-  return all;
-}
 
 }  // namespace none

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels without a mask program: it hides nothing.
+// Gradients of kernels without a mask program: it hides nothing.
 #pragma once
 
 namespace none {
-
-template <class Parts, class State, class Scores>
-__device__ __forceinline__ void hide_scores(const Parts&, const State&, int, Scores&) {}
 
 template <int kM, int kN>
 struct SeenElements {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a kernel without latent attention, in place of shared/layouts/mla_sm90_layout.h.
+// The layout of latent attention in a kernel without it.
 #pragma once
 
 #include "shared/layouts/prefill_sm90_layout.h"
 
 namespace none {
 
-constexpr bool kMla = false;
-constexpr int kRows = 64;
 struct MlaSm90Layout {
   attune::PrefillSm90Layout parts;
   int slots_of_step = 1;

@@ -6,11 +6,6 @@
 
 namespace none {
 
-template <class Arguments>
-inline float dropout_factor(const Arguments&, unsigned, int, int) {
-  return 1.0f;
-}
-
 template <class Arguments, class Keys, class Panel>
 inline void drop_weights(const Arguments&, int, int, long long, Keys, Panel*) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blocks of an sm_90 kernel without a mask program: all blocks of a range, none of them partly
-// hidden by a program. Twin of listed_tile.cuh and hide_scores.
+// hidden by a program.
 #pragma once
 
 namespace none {
@@ -23,10 +23,6 @@ class BlockWalk {
 };
 
 __device__ __forceinline__ bool is_partial(int, int) { return false; }
-
-template <class Parts, class PrefillTile, int kCount>
-__device__ __forceinline__ void hide_scores(const Parts&, const PrefillTile&, int, int,
-                                            float (&)[kCount]) {}
 
 __device__ __forceinline__ void await_block_map() {}
 
