@@ -210,8 +210,7 @@ TEST(Serving, TakesTheBestArchOfEachFamilyAndTheReferenceApart) {
 }
 
 // The cheapest default comes first among the four families of gradients on Hopper. Those that do
-// not
-// fit the shape come last. Families of other groups keep their place.
+// not fit the shape come last. Families of other groups keep their place.
 TEST(Serving, OrdersAGroupByThePredictedCostOfItsDefaults) {
   const auto order = [](const std::string& text) {
     const Problem p = parse_problem("op=attention_backward,dtype=bf16," + text);

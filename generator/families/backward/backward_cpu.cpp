@@ -10,7 +10,6 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/families/any_dtype.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 #include "generator/families/vector_constants.hpp"
 #include "generator/score/features/score_feature.hpp"

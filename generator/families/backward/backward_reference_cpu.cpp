@@ -5,7 +5,6 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/families/fixed_template.hpp"
-#include "generator/families/prefill/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {

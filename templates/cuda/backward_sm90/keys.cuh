@@ -8,9 +8,8 @@
 // products. The product dS^T Q of a step is issued after S^T of the next step.
 #pragma once
 
-#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout
+#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout, else none/
 #include "cuda/backward_sm90/keys_tiles.cuh"
-#include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
 #include "cuda/backward_sm90/step_statistics.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/ptx/bulk_load.cuh"

@@ -12,8 +12,7 @@
 #pragma once
 
 #include "cuda/backward_sm90/all_heads.cuh"
-#include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
-#include "cuda/backward_sm90/rows_dropout.cuh"  // where kDropout
+#include "cuda/backward_sm90/rows_dropout.cuh"  // where kDropout, else none/
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/backward_sm90/tile_ring.cuh"
 #include "cuda/parts/mask.cuh"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "generator/families/prefill/prefill_sm90_rules.hpp"
+#include "generator/families/prefill/sm90/rules.hpp"
 #include "templates/shared/layouts/backward_band_layout.h"
 #include "templates/shared/layouts/backward_prepare_layout.h"
 

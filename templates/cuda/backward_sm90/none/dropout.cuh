@@ -21,19 +21,6 @@ struct GradientDropout {
   __device__ __forceinline__ static void scale_kept(Gradient&) {}
 };
 
-struct RowsDropout : GradientDropout {
-  using GradientDropout::GradientDropout;
-  __device__ __forceinline__ static void take_part(float (&)[2]) {}
-};
-
-struct KeysDropout : GradientDropout {
-  static constexpr int kRegisters = 0;
-  using GradientDropout::GradientDropout;
-  template <class S, class P>
-  __device__ __forceinline__ static void redo(int, const S&, const S&, const float (&)[2], P&, P&) {
-  }
-};
-
 }  // namespace none
 
 namespace attune {

@@ -3,8 +3,7 @@
 // in the order of keys (ordered.cuh) or in no fixed order (unordered.cuh).
 #pragma once
 
-#include "cuda/backward_sm90/none/dq_warpgroup.cuh"        // unless kDqWarpgroup
-#include "cuda/backward_sm90/one_kernel/dq_warpgroup.cuh"  // where kDqWarpgroup
+#include "cuda/backward_sm90/one_kernel/dq_warpgroup.cuh"  // where kDqWarpgroup, else none/
 #include "cuda/backward_sm90/one_kernel/dynamic_scheduler.cuh"
 #include "cuda/backward_sm90/one_kernel/ordered.cuh"    // where kOrdered == 1
 #include "cuda/backward_sm90/one_kernel/unordered.cuh"  // where kOrdered == 0

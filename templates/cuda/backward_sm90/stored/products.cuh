@@ -6,9 +6,8 @@
 // each warpgroup, panels of these rows and 64 keys. Products read the panels as columns.
 #pragma once
 
-#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout
+#include "cuda/backward_sm90/keys_dropout.cuh"  // where kDropout, else none/
 #include "cuda/backward_sm90/keys_tiles.cuh"
-#include "cuda/backward_sm90/none/dropout.cuh"  // unless kDropout
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/backward_sm90/stored/panels.cuh"
 #include "cuda/ptx/bulk_load.cuh"

@@ -2,9 +2,8 @@
 // The kernel of backward_sm90 that makes dQ by tiles of rows.
 #pragma once
 
-#include "cuda/backward_sm90/none/own_sums.cuh"  // where kFoldSums == 0
+#include "cuda/backward_sm90/own_sums.cuh"  // where kFoldSums == 1, else none/
 #include "cuda/backward_sm90/rows.cuh"
-#include "cuda/backward_sm90/two_kernels/own_sums.cuh"  // where kFoldSums == 1
 
 namespace attune {
 
