@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "generator/core/system/digest.hpp"
@@ -86,14 +87,34 @@ std::string text_of(const LaunchSizes& sizes) {
   return text;
 }
 
-// Returns the structs of arguments that a kernel's source declares, in alphabetical order: the
-// order of includes means nothing.
-std::string argument_structs(const std::string& source) {
+// Returns the files of the argument structs that a kernel on a GPU takes.
+std::set<std::string> argument_files(const LaunchStructure& structure) {
+  static const std::map<ArgumentPart, std::string> files{
+      {ArgumentPart::kMap, "attention_args.h"},   {ArgumentPart::kScores, "score_args.h"},
+      {ArgumentPart::kDropout, "dropout_args.h"}, {ArgumentPart::kBase, "attention_args.h"},
+      {ArgumentPart::kScales, "scale_args.h"},    {ArgumentPart::kGradients, "gradient_args.h"},
+      {ArgumentPart::kCache, "cache_args.h"},     {ArgumentPart::kAppend, "append_args.h"},
+      {ArgumentPart::kRound, "round_args.h"}};
+  std::set<std::string> found;
+  for (const StepStructure& step : structure.steps)
+    for (const ArgumentPart part : step.parts) found.insert("shared/" + files.at(part));
+  return found;
+}
+
+// Returns the structs of arguments of a kernel, as its source declares them, in alphabetical order:
+// the order of includes means nothing. A kernel on a CPU takes all of them.
+std::string argument_structs(const std::string& source, const LaunchStructure& structure) {
+  const std::set<std::string> taken = argument_files(structure);
   std::map<std::string, std::string> texts;
-  for (const testing::Section& section : testing::sections_of(source))
+  bool takes_all = false;
+  for (const testing::Section& section : testing::sections_of(source)) {
+    takes_all = takes_all || section.path == "shared/kernel_arguments.h";
     if (section.path.starts_with("shared/") &&
         (section.path.ends_with("_args.h") || section.path == "shared/kernel_arguments.h"))
       texts[section.path] = comment_free(section.text);
+  }
+  if (!takes_all)
+    std::erase_if(texts, [&](const auto& text) { return !taken.contains(text.first); });
   std::string all;
   for (const auto& [path, text] : texts) all += path + "\n" + text;
   return all;
@@ -106,8 +127,9 @@ std::string launch_text(const GoldenCase& golden, const KernelTemplate& one, con
   const Arch arch = parse_arch(golden.arch);
   Shape larger = shape_of(problem);
   larger.batch *= 3;
-  std::string text = argument_structs(render(one, spec, arch, config).text);
-  text += text_of(one.structure(spec, config));
+  const LaunchStructure structure = one.structure(spec, config);
+  std::string text = argument_structs(render(one, spec, arch, config).text, structure);
+  text += text_of(structure);
   for (const Shape& shape : {shape_of(problem), larger})
     text += text_of(one.sizes(spec, config, shape, typical_device(arch).facts));
   return text;

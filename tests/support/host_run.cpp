@@ -14,9 +14,9 @@
 namespace attune::testing {
 namespace {
 
-std::vector<std::string> entries_of(const LaunchStructure& structure) {
+std::vector<std::string> entries_of(const LaunchStructure& structure, const std::string& main) {
   std::vector<std::string> entries;
-  for (const StepStructure& step : structure.steps) entries.push_back(step.entry);
+  for (const StepStructure& step : structure.steps) entries.push_back(entry_in(main, step.entry));
   return entries;
 }
 
@@ -29,7 +29,7 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
       spec_(spec),
       config_(config),
       image_(toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch)),
-      kernel_(toolchain.load(image_.bytes, entries_of(kernel_template.structure(spec, config)))) {}
+      kernel_(toolchain.load(image_.bytes, entries_of(kernel_template.structure(spec, config), image_.entry))) {}
 
 HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against,
                             const DropoutArgs& dropout) const {

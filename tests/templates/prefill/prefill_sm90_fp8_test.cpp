@@ -304,7 +304,7 @@ TEST_F(PrefillSm90Fp8Compile, TransposingBlocksWaitBeforeTheyLetTheNextGridStart
     c.set("early", 1);
     const std::string all =
         nvrtc_ptx(render(prefill_sm90_fp8(), spec_of(p), hopper(), c), hopper());
-    const size_t entry = all.find(".entry attune_transpose_v");
+    const size_t entry = all.find("_transpose_v(");
     ASSERT_NE(entry, std::string::npos) << text;
     const std::string ptx = all.substr(entry, all.find("\n}", entry) - entry);
     const size_t wait = ptx.find("griddepcontrol.wait");
