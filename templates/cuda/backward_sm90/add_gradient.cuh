@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds a gradient of backward_sm90 to an fp32 tensor at the end of a tile. A warpgroup scales its
-// 64 rows and writes them to shared memory, from where TMA adds them. No other block adds to the
-// same elements: each gets one addition per launch, so equal calls give equal bits.
+// Adds a gradient of backward_sm90 to an fp32 tensor at the end of a tile (accumulate). A warpgroup
+// scales its 64 rows and writes them to shared memory, from where TMA adds them. No other block
+// adds to the same elements: each gets one addition per launch, so equal calls give equal bits.
 #pragma once
 
 #include "cuda/backward_sm90/layout.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heads of a launch of backward_sm90 that takes all of them and stores no scores. The kernels
-// of stored scores take a round of heads instead (stored/panels.cuh).
+// The heads of a launch that takes all of them and stores no scores. The kernels of
+// backward_sm90_stored take a round of heads instead (stored/panels.cuh).
 #pragma once
 
 #include "cuda/backward_sm90/none/tile_order.cuh"

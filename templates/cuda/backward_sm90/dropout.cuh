@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in the kernels of backward_sm90. The workspace holds delta' = delta / scale. Then
+// Dropout in the gradients on Hopper, except backward_sm90_band. The workspace holds
+// delta' = delta / scale. Then
 //   dV = scale (P keep)^T dout,  dS = scale P (keep dP - delta')
 // The kernels multiply complete gradients by `scale`. Kernels without dropout: none/dropout.cuh.
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dK and dV of backward_sm90. Rows of K and V stay in shared memory. Q and dout of all heads
-// of the group stream, so that no other block adds to the same gradients. Per step of kKeyBlockM
-// queries, in each warpgroup of 64 keys, with c = softmax_scale log2(e) and L2 = lse log2(e):
+// Makes dK and dV of a tile of keys, in backward_sm90 and backward_sm90_one_kernel. Rows of K and V
+// stay in shared memory. Q and dout of all heads of the group stream, so that no other block adds
+// to the same gradients. Per step of kKeyBlockM queries, in each warpgroup of 64 keys, with
+// c = softmax_scale log2(e) and L2 = lse log2(e):
 //   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,
 //   dS^T = P^T (dP^T - delta),  dK += dS^T Q
 // P^T and dS^T are rounded in registers: rounded accumulators are the A operands of the next

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of keys of backward_sm90, the rows that stream past a tile, and the order of both.
+// Tiles of keys, the rows that stream past a tile, and the order of both, in all families but
+// backward_sm90_band.
 #pragma once
 
 #include "cuda/backward_sm90/all_heads.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers and accumulators that all kernels of backward_sm90 have.
+// Barriers and accumulators that the kernels of all families of gradients on Hopper have.
 #pragma once
 
 #include "cuda/parts/row_sums.cuh"

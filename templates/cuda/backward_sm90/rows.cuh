@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dQ of backward_sm90. Rows of Q and dout stay in shared memory; K and V stream. Per step of
-// kBlockN keys, in each warpgroup of 64 rows:
+// Makes dQ of a tile of rows, in backward_sm90 and backward_sm90_stored. Rows of Q and dout stay in
+// shared memory; K and V stream. Per step of kBlockN keys, in each warpgroup of 64 rows:
 //   S = Q K^T,  P = exp2(S c - L2),  dP = dout V^T,
 //   dS = P (dP - delta), rounded in registers,  dQ += dS K
 // The product dS K of a step is issued after S of the next step, so that two products run during

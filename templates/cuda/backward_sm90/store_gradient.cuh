@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores a gradient of 64 rows at the end of a tile of backward_sm90. A warpgroup scales and rounds
-// the gradient into its own shared memory, and TMA stores it from there.
+// Stores a gradient of 64 rows or keys at the end of a tile. All four families use it. A warpgroup
+// scales and rounds the gradient into its own shared memory, and TMA stores it from there.
 #pragma once
 
 #include "cuda/backward_sm90/add_gradient.cuh"  // where kAccumulate

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shared-memory rings through which tiles stream from the producer to the consumers of
-// backward_sm90, and the tiles that stay. The mbarriers work as in kv_pipeline.cuh.
+// gradients on Hopper, and the tiles that stay. The mbarriers work as in kv_pipeline.cuh.
 //
 //   producer, one thread:      wait empty[slot], announce bytes on full[slot], copy
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]

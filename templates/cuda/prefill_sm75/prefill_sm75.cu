@@ -2,7 +2,7 @@
 // prefill_sm75: the Turing form of prefill_sm80.cu, with fp16, mma.sync m16n8k8, and plain loads
 // through registers instead of cp.async. Only the pipeline that fills shared memory differs; all
 // other code is shared. Knobs: the constants that follow; legal values:
-// generator/families/prefill/prefill_sm75.cpp.
+// generator/families/prefill/mma/prefill_sm75.cpp.
 #include "cuda/prefill_sm75/prefill_sm75_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/layouts/prefill_sm80_layout.h"

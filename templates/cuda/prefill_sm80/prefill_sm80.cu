@@ -2,9 +2,9 @@
 // prefill_sm80: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k16, ldmatrix and
 // cp.async; fp16 and bf16, fp32 accumulators, P rounded to 16 bits; sm_80 and later. Operands:
 // shared/attention_args.h. Shared memory: shared/layouts/prefill_sm80_layout.h. Knobs: the
-// constants that follow; legal values: generator/families/prefill/prefill_sm80.cpp. Measurements:
-// README.md. Algorithm: FlashAttention-2 (Dao 2023) with rare exact rescaling
-// (parts/online_softmax.cuh).
+// constants that follow; legal values: generator/families/prefill/mma/prefill_sm80.cpp. How it
+// works: README.md; measurements: LOG.md. Algorithm: FlashAttention-2 (Dao 2023) with rare exact
+// rescaling (parts/online_softmax.cuh).
 #include "cuda/prefill_sm80/prefill_sm80_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/layouts/prefill_sm80_layout.h"

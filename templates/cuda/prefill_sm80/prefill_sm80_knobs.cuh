@@ -19,6 +19,6 @@ constexpr int kMinBlocks = 2;    // blocks per multiprocessor that the registers
 constexpr int kPersistent = 0;   // 1: as many blocks as fit, each takes tile after tile
 constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 as 1, within L2-sized sections
 constexpr int kHoldOffsets = 0;  // 1: ldmatrix offsets stay in registers, 0: recomputed each step
-constexpr int kLoadHint = 128;   // bytes that L2 fetches around a load: 128, 256, 0 its own choice
+constexpr int kLoadHint = 128;   // bytes that L2 fetches around a load: 128, or 0: its own choice
 
 }  // namespace attune

@@ -4,7 +4,8 @@
 // from prefill_sm80.cu only in the files that depend on the width of an element. kTf32Products 1 is
 // the accuracy "fast", 3 is "split" (cuda/ptx/mma_tf32.cuh). Operands: shared/attention_args.h.
 // Shared memory: shared/layouts/prefill_sm80_layout.h. Knobs: the constants that follow; legal
-// values: generator/families/prefill/prefill_sm80_tf32.cpp. Measurements: README.md.
+// values: generator/families/prefill/mma/prefill_sm80_tf32.cpp. How it works: README.md;
+// measurements: LOG.md.
 #include "cuda/prefill_sm80_tf32/prefill_sm80_tf32_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/layouts/prefill_sm80_layout.h"

@@ -4,7 +4,7 @@
 // O fp16 or bf16; sm_89 and later. It differs from prefill_sm80.cu only in the files that depend on
 // the width of an element. Operands: shared/kernel_arguments.h. Shared memory:
 // shared/layouts/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
-// generator/families/prefill/prefill_sm89.cpp. Fragments and measurements: README.md.
+// generator/families/prefill/mma/prefill_sm89.cpp. How it works: README.md; measurements: LOG.md.
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/prefill_sm89/prefill_sm89_knobs.cuh"
 #include "shared/layouts/prefill_sm80_layout.h"

@@ -3,8 +3,8 @@
 // fp16 with fp32 accumulation. One producer warp feeds 1 to 4 consumer warpgroups of 64 query rows
 // each: TMA into swizzled shared memory, wgmma, softmax in registers. Layout of shared memory and
 // registers: shared/layouts/prefill_sm90_layout.h. Roles: sm90/warp_roles.cuh,
-// sm90/tma_producer.cuh, sm90/wgmma_consumer.cuh. Knobs, rooflines and barrier protocol:
-// README.md; measurements: LOG.md.
+// sm90/tma_producer.cuh, sm90/wgmma_consumer.cuh. Knobs and barriers: README.md; rooflines and
+// measurements: LOG.md.
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 

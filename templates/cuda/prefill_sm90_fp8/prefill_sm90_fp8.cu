@@ -6,7 +6,8 @@
 // first writes V^T into the workspace (prefill_sm90_fp8/fp8_transpose_v.cuh). With
 // transpose_inside, idle warps write it into shared memory instead
 // (prefill_sm90_fp8/fp8_transpose_inside.cuh). Layouts: shared/layouts/prefill_sm90_layout.h,
-// shared/layouts/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and measurements: README.md.
+// shared/layouts/prefill_sm90_fp8_layout.h. Knobs and modes: README.md; rooflines and measurements:
+// LOG.md.
 #include "cuda/parts/kernel_parts.cuh"
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // stmatrix: a warp stores 8x8 matrices of 16-bit elements from accumulator-shaped registers (PTX
-// ISA 9.7.14.5.17, sm_90). Lane l gives the shared address of row l % 8 of matrix l / 8 (x2: lanes
+// ISA 9.7.14.5.16, sm_90). Lane l gives the shared address of row l % 8 of matrix l / 8 (x2: lanes
 // 0..15).
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stmatrix of transposed matrices (PTX ISA 9.7.14.5.17, sm_90); otherwise like stmatrix.cuh.
+// stmatrix of transposed matrices (PTX ISA 9.7.14.5.16, sm_90); otherwise like stmatrix.cuh.
 #pragma once
 
 namespace attune {

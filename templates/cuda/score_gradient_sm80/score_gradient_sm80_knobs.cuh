@@ -12,7 +12,7 @@ constexpr bool kGradients = true;
 constexpr bool kInOrder = true;  // a kernel starts when the previous kernel has ended
 constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h
 
-constexpr int kBlockM = 64;    // rows of Q and dout per block, 16 for each warp
+constexpr int kBlockM = 64;    // rows of Q and dout per block, 16 or 32 for each warp
 constexpr int kBlockN = 64;    // rows of K and V per step
 constexpr int kWarps = 4;      // per block
 constexpr int kStages = 2;     // steps in shared memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one backward_sm90 kernel computes all gradients of a narrow band (knob band). Each warpgroup
-// walks along the band independently.
+// How backward_sm90_band computes all gradients of a narrow band. Each warpgroup walks along the
+// band independently.
 //
 // Tiles have 64 rows or 64 keys. Tiles of keys are numbered so that tile t of rows sees tiles t, t
 // + 1 and t + 2 of keys and no others. At place j a warpgroup multiplies tile j of keys with tiles

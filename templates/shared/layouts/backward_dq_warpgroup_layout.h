@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward_sm90 kernel that computes all gradients and gives dQ a separate warpgroup: for which
-// tiles it exists, its registers, and the shared memory that follows backward_fused_layout():
+// The separate warpgroup for dQ in backward_sm90_one_kernel: for which tiles it exists, its
+// registers, and the shared memory that follows backward_fused_layout():
 //
 // | region   | bytes            | written by           | read by             |
 // |----------|------------------|----------------------|---------------------|

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels,
-// search space and launch read this one text. Sizes in bytes, registers per thread.
-// prefill_sm90_layout.h describes panels and swizzle.
+// Shared memory and registers of gradients on Hopper (backward_sm90, _one_kernel and _stored) as
+// functions of a config. Kernels, search space and launch read this one text. Sizes in bytes,
+// registers per thread. prefill_sm90_layout.h describes panels and swizzle.
 //
-// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past
-// them, each through a ring.
+// The kernels of rows and of keys have the same shape: tiles of two operands stay, tiles of two
+// others stream past them, each through a ring. In backward_sm90_stored the kernels of keys keep no
+// operand; they stream Q with panels of dS, or dout with panels of P.
 //
 // | kernel        | stays: first, second | streams: first, second | statistics with them |
 // |---------------|----------------------|------------------------|----------------------|
@@ -105,23 +106,22 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// Shared memory of the kernel that also computes dQ (knob fuse_dq), in addition to the shared
-// memory of attune_keys:
+// Shared memory of backward_sm90_one_kernel, in addition to the shared memory of attune_keys:
 //
 // | region                | bytes                 | written by            | read by               |
 // |-----------------------|-----------------------|-----------------------|-----------------------|
-// | ds                    | 4 * warpgroups *      | each warpgroup: a     | wgmma of both         |
+// | ds                    | slots * warpgroups *  | each warpgroup: a     | wgmma of both         |
 // |                       | step_rows * 128       | panel of 64 keys      | warpgroups            |
 // | places                | 2 * 16                | threads of turns      | warpgroups: address   |
 // |                       |                       |                       | of dQ, and whether    |
 // |                       |                       |                       | theirs is the first   |
-// | tiles                 | 2 * 16                | the thread of copies  | all other threads:    |
-// |                       |                       |                       | the number of a tile  |
+// | tiles                 | 2 * 16                | the thread that draws | all other roles:      |
+// |                       |                       | tiles                 | the number of a tile  |
 // | ds full               | one barrier per slot  | warpgroups            | warpgroups            |
 // | turn, added           | each one barrier per  | threads of turns;     | warpgroups; threads   |
 // |                       | place                 | warpgroups            | of turns              |
-// | tile full, tile empty | each one barrier per  | the thread of copies; | all other threads;    |
-// |                       | slot                  | all other threads     | the thread of copies  |
+// | tile full, tile empty | each one barrier per  | that thread;          | all other roles;      |
+// |                       | slot                  | all other roles       | that thread           |
 //
 // ds lies between the rings and the statistics, where panels are aligned.
 struct BackwardFusedLayout {

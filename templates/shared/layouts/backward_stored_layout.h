@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How backward_sm90 stores dS and P in the workspace, for the kernels that compute dK and dV from
-// them (knob store_ds).
+// How backward_sm90_stored keeps dS and P in the workspace, for the kernels that compute dK and dV
+// from them.
 //
 // A place holds 64 rows and 64 keys of a head of Q: four panels of dS of 16 keys each, then four
 // panels of P. A panel has the form that wgmma reads in shared memory, 64 rows of 32 bytes, 32-byte

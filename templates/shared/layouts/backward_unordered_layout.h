@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of the backward_sm90 kernel that computes all gradients and whose key blocks add to
-// dQ in any order (knob ordered). It follows the regions of backward_fused_layout():
+// Shared memory of backward_sm90_one_kernel if blocks of keys add to dQ in any order (knob
+// ordered). It follows the regions of backward_fused_layout():
 //
 // | region            | bytes                  | written by             | read by                 |
 // |-------------------|------------------------|------------------------|-------------------------|

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic shared memory of the mma.sync kernels prefill_sm75, prefill_sm80 and prefill_sm89. Host
-// and kernel compile the same formulas.
+// Dynamic shared memory of the mma.sync kernels prefill_sm75, prefill_sm80, prefill_sm80_tf32 and
+// prefill_sm89. Host and kernel compile the same formulas.
 //
 // | offset       | bytes                                   | what                               |
 // |--------------|-----------------------------------------|------------------------------------|
 // | 0            | block_m * row(qk)                       | Q tile; in the ring with q_place 2 |
 // | ring_offset  | stages * block_n * (row(qk) + row(v))   | share_kv 0: K, V, K, V, ... slots  |
 // |              | stages * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
-// | state_offset | 16 * (1 + warps)                        | cuda/mma/tile_state.cuh      |
+// | state_offset | 16 * (1 + warps)                        | cuda/mma/tile_state.cuh            |
 //
 // row(head_dim) is the bytes of a row, padded with zeros to a multiple of 32 bytes; its 16-byte
 // chunks are swizzled (cuda/mma/shared_tile.cuh). A V tile with contiguous keys (v_layout

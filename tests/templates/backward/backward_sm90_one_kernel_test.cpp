@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90_one_kernel without a device: shared memory, workspace,
-// source, rules and defaults of its forms. backward_test.cpp checks results.
+// backward_sm90_one_kernel without a device: shared memory, workspace, source, rules and defaults,
+// with ordered and unordered sums. backward_test.cpp checks results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -252,7 +252,7 @@ TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
   EXPECT_EQ(broken_small(128), "");
   EXPECT_EQ(broken_small(64), "key_block_m 64 needs a multiple of 128 as head_dim_qk");
   EXPECT_NE(broken_small(80).find("must be 64 or 128"), std::string::npos);
-  // Only the unordered form serves dropout.
+  // Only unordered sums (ordered 0) serve dropout.
   const Problem dropped = parse_problem(to_text(p) + ",dropout=0.1");
   const SearchSpace dropped_space = backward_sm90_one_kernel().space(spec_of(dropped), hopper());
   c = parse_config(kOneKernel);

@@ -161,8 +161,8 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   }
 }
 
-// Each form of the kernel that adds to dq in any order: lengths that end within a step
-// and within a key tile, tiles that no row sees, several tiles per block.
+// Each kind of step of the kernel that adds to dq in any order: lengths that end within a step and
+// within a key tile, tiles that no row sees, several tiles per block.
 TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;

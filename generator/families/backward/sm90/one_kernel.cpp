@@ -82,7 +82,7 @@ class OneKernel final : public GradientsSm90 {
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<int64_t> orders{1, 0};
     if (spec.backward.deterministic) orders = {1};
-    if (spec.dropout > 0) orders = {0};  // the ordered form has no dropout
+    if (spec.dropout > 0) orders = {0};  // ordered sums have no dropout
     const std::vector<Knob> knobs{
         {"key_block_m", {32, 48, 64, 80, 96, 112, 128}, "rows per step"},
         {"q_slots", {2, 3}, "tiles of q in shared memory"},

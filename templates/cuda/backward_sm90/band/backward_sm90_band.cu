@@ -2,7 +2,7 @@
 // Gradients of attention for sm_90a along the narrow band of a window
 // (../two_kernels/backward_sm90.cu has the formulas). One kernel makes all of them without a
 // workspace. Two warpgroups of a block walk along the band. For each of them one thread loads
-// tiles, and one warp computes L2 and delta.
+// tiles, and one warp computes L2 and delta. How it works: README.md.
 #include "cuda/backward_sm90/band/backward_sm90_band_knobs.cuh"
 
 #include "cuda/backward_sm90/band/sums.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout of the kernels of backward_sm90 that have none: keeps everything. Functions are static:
-// with a `this`, the compiler orders some registers otherwise.
+// Dropout of gradients on Hopper that have none: keeps everything. Functions are static: with a
+// `this`, the compiler orders some registers otherwise.
 #pragma once
 
 #include "cuda/parts/none/arguments.cuh"

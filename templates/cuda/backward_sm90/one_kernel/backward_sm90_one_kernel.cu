@@ -8,7 +8,7 @@
 //   attune_round    dQ, scaled and rounded
 //
 // Blocks add to dQ in the order of keys (ordered.cuh), so every run gives the same bits, or in no
-// fixed order (unordered.cuh), which is faster.
+// fixed order (unordered.cuh), which is faster. How it works: README.md.
 #include "cuda/backward_sm90/one_kernel/backward_sm90_one_kernel_knobs.cuh"
 
 #include "cuda/backward_sm90/one_kernel/kernel.cuh"

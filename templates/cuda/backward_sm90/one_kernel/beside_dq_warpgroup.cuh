@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dK and dV of backward_sm90 in the kernel that has a separate warpgroup for dQ. The two
-// warpgroups of keys work as in keys.cuh, and write dS of each step to shared memory for the dQ
-// warpgroup. Both take all steps of a tile, in the order of ordered_dq.cuh, because dQ sums over
-// the keys of both.
+// Makes dK and dV of a tile in kernels that have a separate warpgroup for dQ. The two warpgroups of
+// keys work as in keys.cuh, and write dS of each step to shared memory for the dQ warpgroup. Both
+// take all steps of a tile, in the order of ordered_dq.cuh, because dQ sums over the keys of both.
 #pragma once
 
 #include "cuda/backward_sm90/one_kernel/ds.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward_sm90 kernel that makes all gradients, and its warps' roles. Blocks add to dQ either
-// in the order of keys (ordered.cuh) or in no fixed order (unordered.cuh).
+// The kernel of backward_sm90_one_kernel, and its warps' roles. Blocks add to dQ either in the
+// order of keys (ordered.cuh) or in no fixed order (unordered.cuh).
 #pragma once
 
 #include "cuda/backward_sm90/one_kernel/dq_warpgroup.cuh"  // where kDqWarpgroup, else none/

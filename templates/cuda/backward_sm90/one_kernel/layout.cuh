@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants of the kernel of backward_sm90 that makes all gradients.
+// Constants of backward_sm90_one_kernel.
 #pragma once
 
 #include "cuda/backward_sm90/one_kernel/tile_order.cuh"

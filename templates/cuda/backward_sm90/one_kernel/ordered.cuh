@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roles of the backward_sm90 kernel that makes all gradients and adds dQ in the order of keys. All
+// Roles of backward_sm90_one_kernel, if its blocks add to dQ in the order of keys (ordered 1). All
 // tiles begin with the last rows, and tiles of lower keys are taken first. So blocks that start
 // together are soon staggered, and then no block waits for its turn.
 #pragma once

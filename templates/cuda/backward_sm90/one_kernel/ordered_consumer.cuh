@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all gradients of backward_sm90 in one kernel: that of keys.cuh, extended by dQ. Each of two
-// warpgroups of 64 keys writes dS^T of a step, transposed, to shared memory. Each makes half of dQ
-// (half_dq.cuh) two steps later, so that the two need not run in lockstep.
+// Makes all gradients of a tile, with ordered 1: the consumer of keys.cuh, extended by dQ. Each of
+// two warpgroups of 64 keys writes dS^T of a step, transposed, to shared memory. Each makes half of
+// dQ (half_dq.cuh) two steps later, so that the two need not run in lockstep.
 #pragma once
 
 #include "cuda/backward_sm90/one_kernel/ordered_dq.cuh"

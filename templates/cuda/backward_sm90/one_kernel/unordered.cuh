@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roles of the backward_sm90 kernel that makes all gradients and whose blocks add to dQ in no fixed
-// order. K and V of a tile are loaded only after the previous tile has released them. One thread
-// loads K and V and another loads Q and dout, so that the first rows of a tile need not wait for K
-// and V.
+// Roles of backward_sm90_one_kernel, if its blocks add to dQ in no fixed order (ordered 0). K and V
+// of a tile are loaded only after the previous tile has released them. One thread loads K and V and
+// another loads Q and dout, so that the first rows of a tile need not wait for K and V.
 #pragma once
 
 #include "cuda/backward_sm90/one_kernel/unordered_consumer.cuh"

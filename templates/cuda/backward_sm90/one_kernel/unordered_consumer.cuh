@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all gradients of backward_sm90 in one kernel in which blocks of keys add to dQ in no fixed
-// order. S and dP of a step are issued together. The first exponentials are made while dP runs; the
-// others alternate with dS of earlier rows. dQ of the previous step is issued ahead of dV and dK.
-// It leaves through shared memory while these run (unordered_dq.cuh). dS has two slots. Both
+// Makes all gradients of a tile, with ordered 0: blocks of keys add to dQ in no fixed order. S and
+// dP of a step are issued together. The first exponentials are made while dP runs; the others
+// alternate with dS of earlier rows. dQ of the previous step is issued ahead of dV and dK. It
+// leaves through shared memory while these run (unordered_dq.cuh). dS has two slots. Both
 // warpgroups release a slot after they have multiplied it, so they are at most one step apart.
 #pragma once
 

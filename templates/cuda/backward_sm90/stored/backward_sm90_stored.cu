@@ -7,6 +7,8 @@
 //   attune_kernel   dQ by tiles of rows; stores dS and P
 //   attune_keys     dK from dS
 //   attune_values   dV from P
+//
+// How it works: README.md.
 #include "cuda/backward_sm90/stored/backward_sm90_stored_knobs.cuh"
 
 #include "cuda/backward_sm90/stored/rows_kernel.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dK of backward_sm90 from dS in the workspace.
+// The kernel of backward_sm90_stored that makes dK from dS in the workspace.
 #pragma once
 
 #include "cuda/backward_sm90/stored/products.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dK of backward_sm90 from dS, or dV from P. The kernel of dQ (attune_kernel) has written dS
-// and P to the workspace, by rows. The gradients of kKeyBlockN keys are plain products,
+// Makes dK of backward_sm90_stored from dS, or dV from P. The kernel of dQ (attune_kernel) has
+// written dS and P to the workspace, by rows. The gradients of kKeyBlockN keys are plain products,
 //   dK = scale dS^T Q,  dV = P^T dout
 // over the rows of all heads of a group that see a key. A step takes 64 rows of Q or dout and, for
 // each warpgroup, panels of these rows and 64 keys. Products read the panels as columns.

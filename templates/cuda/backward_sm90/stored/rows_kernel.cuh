@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dQ of backward_sm90 by tiles of rows, and stores dS and P.
+// The kernel of backward_sm90_stored that makes dQ by tiles of rows, and stores dS and P.
 #pragma once
 
 #include "cuda/backward_sm90/none/own_sums.cuh"

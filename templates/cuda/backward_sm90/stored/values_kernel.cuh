@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dV of backward_sm90 from P in the workspace.
+// The kernel of backward_sm90_stored that makes dV from P in the workspace.
 #pragma once
 
 #include "cuda/backward_sm90/stored/products.cuh"
