@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures how much slower a family's kernels are if knobs keep one value. Used by knob_regret.py,
 // which draws the problems and sums up the results.
-//   bench_knob_regret [--target cuda] [--count 32] [--best 4] [--jobs N] [--list ARCH]
+//   bench_knob_regret [--target cuda] [--count 32] [--best 4] [--jobs N] [--check 1] [--list ARCH]
 //                     TEMPLATE RULE... < PROBLEMS
 // A rule is a knob with the value that stays: "share_kv=0". With several values, the first legal
 // value stays: "split_kv=0/1" decides for each config, "key_block_n=128,64" for each problem.
 // Reads a problem a line, until each rule has COUNT problems with legal configs that break it.
-// Prints facts of the device, then a JSON object for each problem. --list prints candidates, runs
-// nothing and needs no device.
+// Prints facts of the device, then a JSON object for each problem. --check 0 compares no results
+// with the oracle's. --list prints candidates, runs nothing and needs no device.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -36,6 +37,7 @@ constexpr int kFirstRounds = 7;     // of all candidates
 constexpr int kFinalRounds = 5;     // of the best with and without a knob
 constexpr int kConfirmRounds = 15;  // of the same, if the knob seems to gain
 constexpr double kGain = 0.005;
+constexpr double kHopeless = 2;     // times the best estimate: not in the first race
 constexpr size_t kFinalists = 2;    // with the knob, and as many without it
 constexpr int kCoresToMeasure = 4;  // not used for compiling
 
@@ -60,6 +62,7 @@ Rule parse_rule(const std::string& text) {
 struct Options {
   std::string target = "cuda", list, template_name;
   size_t count = 32, best = 4;
+  bool checks = true;
   int jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - kCoresToMeasure);
   std::vector<Rule> rules;
 };
@@ -74,6 +77,7 @@ Options parse_options(const std::vector<std::string>& words) {
     if (name == "--count") options.count = std::stoul(value);
     if (name == "--best") options.best = std::stoul(value);
     if (name == "--jobs") options.jobs = std::stoi(value);
+    if (name == "--check") options.checks = value != "0";
   }
   if (i + 1 >= words.size())
     throw Error(ErrorCode::kInvalidArgument, "usage: bench_knob_regret [OPTIONS] TEMPLATE RULE...");
@@ -155,7 +159,7 @@ struct Task {
   std::string text;  // of the problem, as read
   Problem problem;
   Family family;
-  std::vector<std::string> rules;  // as in Entrant::kept
+  std::vector<std::string> rules;  // as in Entrant::kept; of one rule, no "together"
   std::vector<Entrant> entrants;   // the default first
   std::vector<bool> choices;       // by rule: some entrant breaks it
 };
@@ -173,7 +177,7 @@ class Draw {
       task->rules.push_back(rules_.text(rule));
       task->choices.push_back(add_of_rule(rule));
     }
-    task->rules.emplace_back("together");
+    if (rules_.size() > 1) task->rules.emplace_back("together");
     task->entrants = std::move(entrants_);
   }
 
@@ -277,16 +281,15 @@ std::optional<Task> task_of(const std::string& text, const Options& options,
 // Races the candidates of one problem after another.
 class Runner {
  public:
-  Runner(const TuneTarget& target, MeasureBackend& backend, CompilePool& pool)
-      : backend_(backend), pool_(pool), references_(target) {}
+  Runner(const TuneTarget& target, MeasureBackend& backend, CompilePool& pool, bool checks)
+      : backend_(backend), pool_(pool), references_(target), checks_(checks) {}
 
   Json run(Task* task) {
-    backend_.open({task->problem, 1, references_.of(task->problem)});
+    backend_.open({task->problem, 1,
+                   checks_ ? references_.of(task->problem) : std::optional<KernelRequest>()});
     failed_ = Json::object();
     for (size_t id = 0; id < task->entrants.size(); ++id) load(static_cast<int>(id), task);
-    std::vector<int> all;
-    for (size_t id = 0; id < task->entrants.size(); ++id)
-      if (task->entrants[id].works) all.push_back(static_cast<int>(id));
+    const std::vector<int> all = hopeful(*task);
     Race race(backend_, {});
     race.warm_up(all);
     race.run(all, kFirstRounds);
@@ -312,10 +315,24 @@ class Runner {
     std::optional<Fault> fault = compiled->fault;
     if (!fault) {
       const std::string name(task->family.kernel_template->name());
-      fault = backend_.prepare(id, {name, entrant.config, *compiled->image}).fault;
+      const Prepared prepared = backend_.prepare(id, {name, entrant.config, *compiled->image});
+      fault = prepared.fault;
+      entrant.us = prepared.estimate_us;
     }
     entrant.works = !fault;
     if (fault) failed_[entrant.config.to_text()] = fault->reason.substr(0, 200);
+  }
+
+  // Returns the entrants whose estimates are not far above the best.
+  static std::vector<int> hopeful(const Task& task) {
+    double best_us = INFINITY;
+    for (const Entrant& entrant : task.entrants)
+      if (entrant.works) best_us = std::min(best_us, entrant.us);
+    std::vector<int> ids;
+    for (size_t id = 0; id < task.entrants.size(); ++id)
+      if (task.entrants[id].works && task.entrants[id].us < kHopeless * best_us)
+        ids.push_back(static_cast<int>(id));
+    return ids;
   }
 
   // True if some entrant, working or not, breaks the rule.
@@ -338,8 +355,8 @@ class Runner {
   }
 
   // Races the best with the value that stays against the best others. Repeats with more rounds if
-  // another value seems to gain, so that noise does not choose the worst problem. The regret is null
-  // if nothing with the value that stays works.
+  // another value seems to gain, so that noise does not choose the worst problem. The regret is
+  // null if nothing with the value that stays works.
   Json compare(const Task& task, size_t rule) {
     const std::vector<int> kept = fastest(task, rule, true), others = fastest(task, rule, false);
     if (kept.empty() || others.empty())
@@ -356,13 +373,14 @@ class Runner {
     Race race(backend_, {.seed = 2, .sample_us = kSustainedSampleUs});
     race.warm_up(all);
     race.run(all, rounds);
+    const auto us = [&](int id) {  // of a kernel that has failed meanwhile: infinite
+      return race.faults().count(id) > 0 ? INFINITY : race.timing(id).median_us;
+    };
     const auto least = [&](const std::vector<int>& ids) {
-      return *std::min_element(ids.begin(), ids.end(), [&](int a, int b) {
-        return race.timing(a).median_us < race.timing(b).median_us;
-      });
+      return *std::min_element(ids.begin(), ids.end(), [&](int a, int b) { return us(a) < us(b); });
     };
     const int stays = least(kept), goes = least(others);
-    const double stays_us = race.timing(stays).median_us, goes_us = race.timing(goes).median_us;
+    const double stays_us = us(stays), goes_us = us(goes);
     const auto config = [&](int id) {
       return task.entrants[static_cast<size_t>(id)].config.to_text();
     };
@@ -377,6 +395,7 @@ class Runner {
   MeasureBackend& backend_;
   CompilePool& pool_;
   ReferenceKernels references_;
+  const bool checks_;
   Json failed_;
 };
 
@@ -434,7 +453,7 @@ int measure(const Options& options) {
       pool.submit(spec_of(task.problem), {task.family, entrant.config});
     tasks.push_back(std::move(task));
   });
-  Runner runner(target, backend, pool);
+  Runner runner(target, backend, pool, options.checks);
   for (Task& task : tasks) try {
       print(runner.run(&task));
     } catch (const Error& error) {

@@ -3,7 +3,7 @@
 """Measures which knobs never win: how much slower a family's kernels are, on drawn problems, if a knob keeps one value.
 
     python3 tests/bench/cuda/knob_regret.py PROGRAM --out FILE [--family F ...] [--knob K] [--count 32] [--seed 1]
-        [--seconds S] [--rule KNOB=VALUE ...] [--target cuda] [--best 4] [--commit HASH]
+        [--seconds S] [--rule KNOB=VALUE ...] [--target cuda] [--best 4] [--check 1] [--commit HASH]
     python3 tests/bench/cuda/knob_regret.py PROGRAM --list sm_90a [--family F ...]
         prints the problems, and numbers of candidates; needs no device
 
@@ -89,6 +89,7 @@ def caches(rows, row_share, pages, dtypes, more):
     return draw
 
 
+CACHED = ("bf16", "fp16", "bf16", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8")
 MASKED = {"softcap=30": 0.08, "dropout=0.1": 0.08, "alibi=1": 0.08}
 FAMILIES = {
     "prefill_sm90_fp8": Family(
@@ -100,7 +101,7 @@ FAMILIES = {
         ("share_kv=0", ), prefill((32, 64, 96, 128, 256), ("fp32,accuracy=fast", "fp32,accuracy=split"), MASKED), 4e13),
     "decode_sm80": Family(
         ("keys=16", "warps=8", "min_blocks=1"),
-        caches((2, 16), 0.6, (0, 1, 16, 16, 64, 128), ("bf16", "fp16", "bf16", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8"),
+        caches((2, 16), 0.6, (0, 1, 16, 16, 64, 128), CACHED,
                {"batch_invariant=1": 0.1, "softcap=30": 0.1}), 5e13),
     "cache_sm90": Family(("ctas_per_sm=1", "overlap=1"),
                          caches((16, 4096), 0, (0, 16, 64, 128), ("bf16", "fp16"), {"softcap=30": 0.1}), 3e14),
@@ -150,7 +151,8 @@ def lines_of(command, problems, seconds=None):
 
 def row_of(line):
     """Returns a row without the configs that say little."""
-    row = {"problem": line["problem"], "candidates": line["candidates"], "failed": len(line["failed"]), "rules": {}}
+    row = {"problem": line["problem"], "candidates": line["candidates"], "failed": len(line["failed"]),
+           "failure": next(iter(line["failed"].values()), ""), "rules": {}}
     for rule, found in line["rules"].items():
         is_gain = found["regret"] is None or found["regret"] > GAIN
         kept = ("regret", "kept_us", "other_us", "rounds") + (("kept", "other") if is_gain else ())
@@ -193,10 +195,10 @@ def measure(name, arguments, result):
     least = min(sum(rule in row["rules"] for row in part["rows"]) for rule in rules)
     problems = [one for one in problems_of(name, LINES * arguments.count, arguments.seed) if one not in done]
     if least >= arguments.count:
-        return
+        problems = []
     command = [arguments.program, "--target", arguments.target, "--count", str(arguments.count - least), "--best",
-               str(arguments.best), name, *rules]
-    for line in lines_of(command, problems, arguments.seconds):
+               str(arguments.best), "--check", str(arguments.check), name, *rules]
+    for line in lines_of(command, problems, arguments.seconds) if problems else ():
         if "device" in line:
             result.update(line)
         elif "error" in line:
@@ -234,6 +236,7 @@ def main():
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--best", type=int, default=4)
+    parser.add_argument("--check", type=int, default=1, choices=(0, 1), help="0: compares no results with the oracle's")
     parser.add_argument("--seconds", type=float, help="for each family")
     parser.add_argument("--target", default="cuda")
     parser.add_argument("--commit", default=publish.commit())
