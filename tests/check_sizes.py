@@ -32,9 +32,7 @@ RESULTS = "tests/bench/results/"
 # "path" or "path:function" -> (limit, reason)
 ALLOWED = {}
 # folder -> (limit, reason)
-CROWDED = {
-    "templates/cuda/ptx": (41, "one file per instruction, and a page"),
-}
+CROWDED = {}
 
 
 def file_limit(path):

@@ -8,7 +8,7 @@
 
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/ptx/cp_async_word.cuh"
+#include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/load_shared_pair.cuh"
 #include "shared/key_factors.h"
 

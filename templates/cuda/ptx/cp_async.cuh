@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1 (PTX ISA
-// 9.7.9.25.3, sm_80). A thread commits its copies in groups and waits for all but the youngest
-// groups.
+// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1, and of a
+// word (PTX ISA 9.7.9.25.3, sm_80). A thread commits its copies in groups and waits for all but the
+// youngest groups, or a barrier counts them (9.7.13.15.17; sm_80, but this form sm_90).
 #pragma once
 
 namespace attune {
@@ -29,6 +29,14 @@ __device__ __forceinline__ void cp_async_16(unsigned shared_address, const void*
   }
 }
 
+// Copies 4 bytes. If `bytes` is 0, writes zero instead and does not read the global address. The
+// copy joins this thread's open group.
+__device__ __forceinline__ void cp_async_4(unsigned shared_address, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -38,6 +46,12 @@ __device__ __forceinline__ void cp_async_commit() {
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Arrives at the barrier once all earlier copies of this thread are complete. This arrival is one
+// of the count that the barrier was initialised with.
+__device__ __forceinline__ void cp_async_arrive(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 }  // namespace attune
