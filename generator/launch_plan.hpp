@@ -67,7 +67,7 @@ struct TensorMapPlan {
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
   int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
   // L2 fetches 256 bytes if a box needs any of them. That is slower for rows that are read only
-  // once, for example (templates/cuda/decode_sm80/README.md).
+  // once, for example (templates/cuda/decode_sm80/LOG.md).
   bool fetches_around = true;
   // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
   bool of_pages = false;

@@ -29,7 +29,8 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
       spec_(spec),
       config_(config),
       image_(toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch)),
-      kernel_(toolchain.load(image_.bytes, entries_of(kernel_template.structure(spec, config), image_.entry))) {}
+      kernel_(toolchain.load(image_.bytes,
+                             entries_of(kernel_template.structure(spec, config), image_.entry))) {}
 
 HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against,
                             const DropoutArgs& dropout) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Family backward_cpu: gradients of attention on any CPU (templates/cpu/backward/backward_cpu.cpp).
-// Templates/cpu/backward/backward_cpu.cpp explains the knobs.
+// The kernel, templates/cpu/backward/backward_cpu.cpp, explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // append_kv_cuda: op append_kv on every CUDA arch. Kernel: templates/cuda/small/append_kv.cu.
-// Templates/cuda/small/append_kv.cu explains the knobs.
+// The kernel, templates/cuda/small/append_kv.cu, explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <algorithm>

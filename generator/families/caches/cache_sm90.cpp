@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cache_sm90: op attention_kvcache in 16 bits with wgmma, for rows of several tokens. The kernel is
-// templates/cuda/cache_sm90/cache_sm90.cu, which explains the knobs.
+// templates/cuda/cache_sm90/cache_sm90.cu; README.md beside it explains the knobs.
 //
 // How a config is chosen for a problem:
 // 1. refusal() returns why the family does not serve the spec, or nullopt. fit() tells whether

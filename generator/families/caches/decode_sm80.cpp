@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode_sm80: op attention_kvcache in 16 bits on GPUs from sm_80 on. The kernel is
-// templates/cuda/decode_sm80/decode_sm80.cu, which explains the knobs.
+// decode_sm80: op attention_kvcache on GPUs from sm_80 on. The kernel is
+// templates/cuda/decode_sm80/decode_sm80.cu; README.md beside it explains the knobs.
 //
 // How a config is chosen for a problem:
 // 1. refusal() returns why the family does not serve the spec, or nullopt. fit() tells whether

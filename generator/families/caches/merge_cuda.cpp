@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // merge_cuda: op merge on every CUDA arch. Kernel: templates/cuda/small/merge.cu.
-// Templates/cuda/small/merge.cu explains the knobs.
+// The kernel, templates/cuda/small/merge.cu, explains the knobs.
 #include "generator/families/families.hpp"
 
 #include <algorithm>

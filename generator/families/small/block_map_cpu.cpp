@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The family of op block_map on CPUs; see templates/cpu/small/block_map.cpp.
-// Templates/cpu/small/block_map.cpp explains the knob.
+// The kernel, templates/cpu/small/block_map.cpp, explains the knob.
 #include "generator/families/families.hpp"
 
 #include "generator/families/served.hpp"

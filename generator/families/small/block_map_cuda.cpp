@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The family of op block_map on every CUDA arch; see templates/cuda/small/block_map.cu.
-// Templates/cuda/small/block_map.cu explains the knob.
+// The kernel, templates/cuda/small/block_map.cu, explains the knob.
 #include "generator/families/families.hpp"
 
 #include "generator/families/served.hpp"

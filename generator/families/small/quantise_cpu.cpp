@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantise_cpu: op quantise on CPUs. Kernel: templates/cpu/small/quantise.cpp.
-// Templates/cpu/small/quantise.cpp explains the knobs.
+// The kernel, templates/cpu/small/quantise.cpp, explains the knobs.
 #include "generator/families/families.hpp"
 #include "generator/families/served.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantise_cuda: op quantise on every CUDA arch. Kernel: templates/cuda/small/quantise.cu.
-// Templates/cuda/small/quantise.cu explains the knobs.
+// The kernel, templates/cuda/small/quantise.cu, explains the knobs.
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/families.hpp"
 #include "generator/families/served.hpp"

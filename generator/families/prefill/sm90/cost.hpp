@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates the run time of a prefill_sm90 launch, to rank configs before any is compiled, and
-// chooses the fastest of some candidates. The roofline is in templates/cuda/prefill_sm90/README.md;
+// chooses the fastest of some candidates. The roofline is in templates/cuda/prefill_sm90/LOG.md;
 // tests/generator/cost_rank_test.cpp compares its order with measurements.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm90_fp8: TMA + wgmma attention forward with 8-bit operands for sm_90a (Hopper). The
-// kernel is templates/cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu. README.md beside it has the
+// kernel is templates/cuda/prefill_sm90_fp8/prefill_sm90_fp8.cu. LOG.md beside it has the
 // numbers behind the choices.
 //
 // How a config is chosen for a problem, in the order of this file:
@@ -143,7 +143,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
 }
 
 // Returns the configs that won somewhere on an H200 (table in
-// templates/cuda/prefill_sm90_fp8/README.md), then two that fit any head dims.
+// templates/cuda/prefill_sm90_fp8/LOG.md), then two that fit any head dims.
 std::vector<Config> candidates(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
@@ -231,7 +231,7 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
 }
 
 // Returns the clocks of a launch: those of a step with 8-bit operands, and prefill_sm90's model of
-// tiles and multiprocessors. The model is explained in templates/cuda/prefill_sm90_fp8/README.md.
+// tiles and multiprocessors. The model is explained in templates/cuda/prefill_sm90_fp8/LOG.md.
 double predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                         const DeviceFacts& device) {
   const double elements = static_cast<double>(config.at("block_m") * config.at("block_n"));
