@@ -60,7 +60,7 @@ END
   expect 0
   local head=${output%%// ----*}
   [[ $head == "// SPDX"*"// prefill_sm80 for sm_80, written by attune "* && $head == *"// problem  $gpu_problem"* ]]
-  [[ $head == *"// config   "*hold_offsets=1*"(the default, changed by --config)"* && $head == *"// entry    attune_kernel"* ]]
+  [[ $head == *"// config   "*hold_offsets=1*"(the default, changed by --config)"* && $head == *"// entry    attune_prefill_sm80_d128"* ]]
   [[ $head == *"// launch   "*" threads, grid "*" bytes of dynamic shared memory"* ]]
 }
 
