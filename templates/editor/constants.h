@@ -21,7 +21,7 @@ constexpr float kProbabilityLog2 = 0.f;
 constexpr int kUnpack = 1;
 // backward_sm80, score_gradient_sm80
 constexpr int kScoreGradient = 1, kRepeats = 0;
-constexpr int kKeyBlockN = 64, kKeyBlockM = 64, kKeyWarps = 4, kKeyStages = 1;
+constexpr int kKeyBlockN = 64, kKeyBlockM = 64, kKeyWarps = 4, kQSlots = 1;
 constexpr int kTf32Products = 1;
 
 }  // namespace none

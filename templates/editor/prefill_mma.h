@@ -9,7 +9,7 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kStages,
+constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kKvSlots,
                                     kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 
 }  // namespace attune

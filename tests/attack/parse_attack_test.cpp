@@ -96,7 +96,7 @@ TEST(ParseAttack, ScorePrograms) {
 
 TEST(ParseAttack, Configs) {
   attack(23'000,
-         {"block_m=128,block_n=64,stages=2", "block_m=16", "row_max=0,pack_heads=-1,kv_splits=4"},
+         {"block_m=128,block_n=64,kv_slots=2", "block_m=16", "row_max=0,pack_heads=-1,kv_splits=4"},
          [](const std::string& text, Mutator&) {
            const std::string canonical = parse_config(text).to_text();
            ASSERT_EQ(parse_config(canonical).to_text(), canonical);

@@ -282,9 +282,9 @@ TEST_F(StoreDamageTest, AlteredImageIsRefusedAndRebuilt) {
 
 TEST_F(StoreDamageTest, ImageMovedToAnotherKeyIsRefused) {
   fill();
-  alter("UPDATE image SET config = 'block_m=128,block_n=64,stages=2'");
+  alter("UPDATE image SET config = 'block_m=128,block_n=64,kv_slots=2'");
   EXPECT_FALSE(reader().image(sample_image_key(128)).has_value());
-  alter("UPDATE image SET config = 'block_m=64,block_n=64,stages=2', entry = 'other_kernel'");
+  alter("UPDATE image SET config = 'block_m=64,block_n=64,kv_slots=2', entry = 'other_kernel'");
   EXPECT_FALSE(reader().image(sample_image_key()).has_value());
   alter("UPDATE image SET entry = 'attune_kernel'");
   EXPECT_TRUE(reader().image(sample_image_key()).has_value());

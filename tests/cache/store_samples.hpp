@@ -43,7 +43,7 @@ inline TrialRecord sample_trial(int64_t block_m = 128) {
   TrialRecord trial;
   trial.toolchain = sample_toolchain();
   trial.arch = "sm_90a";
-  trial.config = Config({{"block_m", block_m}, {"block_n", 64}, {"stages", 2}});
+  trial.config = Config({{"block_m", block_m}, {"block_n", 64}, {"kv_slots", 2}});
   trial.is_default = block_m == 128;
   trial.timing = {100.5, 99.25, 101.75, 98.5, 30, 1980};
   trial.error_max = 0.5;

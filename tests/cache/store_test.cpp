@@ -268,7 +268,7 @@ TEST_F(StoreTest, ImageOfAnotherIdentityIsAMiss) {
   };
   EXPECT_FALSE(missed([](ImageKey&) {}));
   EXPECT_TRUE(missed([](ImageKey& key) { key.arch = "sm_90"; }));
-  EXPECT_TRUE(missed([](ImageKey& key) { key.config.set("stages", 3); }));
+  EXPECT_TRUE(missed([](ImageKey& key) { key.config.set("kv_slots", 3); }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.spec.head_dim_v = 128; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.options = "-O0"; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.compiler = "nvrtc 12.8"; }));

@@ -25,7 +25,7 @@ TrialRecord trial_of(const Sketch& s, int64_t stages = 2) {
   TrialRecord t;
   t.toolchain.template_name = "prefill_sm80";
   t.arch = "sm_90a";
-  t.config = Config({{"block_m", s.block_m}, {"block_n", 64}, {"stages", stages}});
+  t.config = Config({{"block_m", s.block_m}, {"block_n", 64}, {"kv_slots", stages}});
   t.is_default = s.is_default;
   t.status = s.status;
   t.timing = {s.median_us,

@@ -74,7 +74,7 @@ def check_data(text):
     assert sum(one["old"] == "template changed" for one in data["winners"]) == 17
     limited = [one for one in data["winners"] if one["old"] == "power limit changed"]
     assert [data["drivers"][one["drv"]] for one in limited] == ["580.126, 600 W"], limited
-    assert {one["knob"] for one in data["knobs"]} == {"block_m", "block_n", "stages", "overlap", "ping_pong"}
+    assert {one["knob"] for one in data["knobs"]} == {"block_m", "block_n", "kv_slots", "overlap", "ping_pong"}
     assert data["knobs"][0]["knob"] == "block_m" and data["knobs"][0]["share"] > 0.3, data["knobs"][0]
     assert all(0 < one["share"] < 1 and one["next"]["t"][0] > 0 for one in data["winners"])
 

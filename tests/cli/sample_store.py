@@ -17,7 +17,7 @@ import tempfile
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&\u2028"
 KNOBS = {
-    "block_m": [64, 128, 192, 256], "block_n": [64, 96, 128, 176, 256], "stages": [2, 3, 4], "overlap": [0, 1],
+    "block_m": [64, 128, 192, 256], "block_n": [64, 96, 128, 176, 256], "kv_slots": [2, 3, 4], "overlap": [0, 1],
     "ping_pong": [0, 1], "kv_splits": [1]}
 POLICY = "v2 cold-l2 interleaved, final under load"
 
@@ -38,7 +38,7 @@ def timing(median, samples=30):
 def time_of(config, flops):
     """A made-up surface with one valley: 128 x 128 to 176, three stages, overlap."""
     cost = 1 + 0.25 * abs(math.log2(config["block_m"] / 128)) + 0.2 * abs(math.log2(config["block_n"] / 150))
-    cost *= 1 + 0.03 * abs(config["stages"] - 3) + 0.08 * (1 - config["overlap"]) + 0.02 * config["ping_pong"]
+    cost *= 1 + 0.03 * abs(config["kv_slots"] - 3) + 0.08 * (1 - config["overlap"]) + 0.02 * config["ping_pong"]
     return flops / 640e6 * cost + 6
 
 
@@ -62,7 +62,7 @@ def rows_of_key(number, arguments, digest, rng):
             "options": "-std=c++20" + hostile}}
     created = f"2026-{4 if stale else 11:02}-{1 + number % 20:02}T12:00:{number % 60:02}"
     configs = [{knob: rng.choice(values) for knob, values in KNOBS.items()} for _ in range(arguments.trials)]
-    configs[0] = dict(block_m=128, block_n=128, stages=2, overlap=1, ping_pong=1, kv_splits=1)
+    configs[0] = dict(block_m=128, block_n=128, kv_slots=2, overlap=1, ping_pong=1, kv_splits=1)
     configs = list({text_of(one): one for one in configs}.values())
     rows, good = [], []
     for place, config in enumerate(configs):

@@ -17,7 +17,7 @@ namespace {
 
 struct Line {
   std::vector<DecodeTiles> tiles;  // per request
-  int items, charge, workers, least;
+  int items, tile_overhead, workers, least;
   bool alike = false;   // items may be cut into equal parts
   int least_chunk = 0;  // for items cut by their own lengths alone
   int slack = 4;        // for items cut into equal parts
@@ -29,7 +29,7 @@ struct Line {
   }
   DecodeRange range(int worker) const {
     DecodeRange made{};
-    made.charge = charge;
+    made.tile_overhead = tile_overhead;
     made.items = items;
     made.least_chunk = least_chunk;
     int total = 0;

@@ -179,7 +179,7 @@ TEST_F(BundleTest, AnEmptySourceFindsAnImageByItsTemplatesDigest) {
   ImageKey key = kernel().key;
   key.source_digest.clear();
   EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
-  key.config.set("stages", 99);
+  key.config.set("kv_slots", 99);
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }
 

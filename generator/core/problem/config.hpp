@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Config: the knobs of one compiled kernel, as an ordered list of knob=value. Text form:
-// "block_m=128,block_n=64,stages=2".
+// "block_m=128,block_n=64,kv_slots=2".
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,8 @@ std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   return {{"block_m", values(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
           {"block_n", values(there, {32, 64, 16, 48}), "keys per step of dq"},
           {"warps", values(there, all.warps), "warps of a block of dq"},
-          {"stages", values(there, all.stages), "steps of dq in shared memory"},
-          {"min_blocks", values(there, {1, 2, 3, 4}),
+          {"kv_slots", values(there, all.stages), "steps of dq in shared memory"},
+          {"blocks_per_sm", values(there, {1, 2, 3, 4}),
            "blocks of dq per multiprocessor that registers allow"}};
 }
 
@@ -67,8 +67,8 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   return {{"key_block_n", values(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
           {"key_block_m", values(there, {32, 64, 16, 48}), "rows per step of dk and dv"},
           {"key_warps", values(there, all.warps), "warps of a block of dk and dv"},
-          {"key_stages", values(there, all.stages), "steps of dk and dv in shared memory"},
-          {"key_min_blocks", values(there, {1, 2, 3, 4}),
+          {"q_slots", values(there, all.stages), "steps of dk and dv in shared memory"},
+          {"key_blocks_per_sm", values(there, {1, 2, 3, 4}),
            "blocks of dk and dv per multiprocessor that registers allow"},
           {"split_kv", values(both, {0, 1}), "separate kernels for dk and dv"}};
 }
@@ -77,7 +77,7 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
 constexpr int kReservedBytes = 1024;
 
 int register_cap(const MmaGradientKernel& kernel, const Arch& arch) {
-  const int per_thread = arch.registers_per_sm / (kernel.threads() * kernel.min_blocks) /
+  const int per_thread = arch.registers_per_sm / (kernel.threads() * kernel.blocks_per_sm) /
                          kRegisterStep * kRegisterStep;
   return std::min(per_thread, arch.max_registers_per_thread);
 }
@@ -99,14 +99,14 @@ Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, co
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
   const int reserved = copies_ahead(arch) ? kReservedBytes : 0;
-  if (kernel.min_blocks * (bytes + reserved) > arch.shared_bytes_per_sm)
+  if (kernel.blocks_per_sm * (bytes + reserved) > arch.shared_bytes_per_sm)
     return fmt::format(
         "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
-        kernel.min_blocks, bytes, arch.shared_bytes_per_sm);
+        kernel.blocks_per_sm, bytes, arch.shared_bytes_per_sm);
   const int needed = registers_needed(kernel, spec), cap = register_cap(kernel, arch);
   if (needed <= cap) return std::nullopt;
   return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave it {}",
-                     needed, kernel.min_blocks, kernel.threads(), cap);
+                     needed, kernel.blocks_per_sm, kernel.threads(), cap);
 }
 
 std::vector<std::string> names_of(const std::vector<Knob>& knobs) {

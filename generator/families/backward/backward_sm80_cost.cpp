@@ -73,11 +73,10 @@ double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, doub
 }
 
 MmaGradientKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMakes makes) {
-  return {
-      makes,
-      {knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "key_warps"), knob(c, "key_stages"),
-       spec.head_dim_qk, spec.head_dim_v, makes != BackwardMakes::kDv, true},
-      knob(c, "key_min_blocks")};
+  return {makes,
+          {knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "key_warps"), knob(c, "q_slots"),
+           spec.head_dim_qk, spec.head_dim_v, makes != BackwardMakes::kDv, true},
+          knob(c, "key_blocks_per_sm")};
 }
 
 }  // namespace
@@ -91,9 +90,9 @@ int MmaGradientKernel::accumulators() const {
 
 MmaGradientKernel mma_rows_kernel(const KernelSpec& spec, const Config& c) {
   return {BackwardMakes::kDq,
-          {knob(c, "block_m"), knob(c, "block_n"), knob(c, "warps"), knob(c, "stages"),
+          {knob(c, "block_m"), knob(c, "block_n"), knob(c, "warps"), knob(c, "kv_slots"),
            spec.head_dim_qk, spec.head_dim_v, true, false},
-          knob(c, "min_blocks")};
+          knob(c, "blocks_per_sm")};
 }
 
 std::vector<MmaGradientKernel> mma_keys_kernels(const KernelSpec& spec, const Config& c) {
@@ -139,7 +138,7 @@ double mma_gradient_clocks(const MmaGradientKernel& kernel, const KernelSpec& sp
   const double mean = sum / static_cast<double>(sampled);
   const auto tiles = static_cast<double>(mma_gradient_tiles(kernel, shape));
   const double resident =
-      std::min<double>(kernel.min_blocks, std::max(1.0, std::floor(tiles / device.sm_count)));
+      std::min<double>(kernel.blocks_per_sm, std::max(1.0, std::floor(tiles / device.sm_count)));
   const double step = step_clocks(kernel, spec, resident);
   const double rounds = tiles / (device.sm_count * resident) + 0.3;
   return std::max(longest * step + kTileClocks, rounds * (mean * step + kTileClocks));

@@ -15,7 +15,7 @@ namespace attune {
 struct MmaGradientKernel {
   BackwardMakes makes;
   BackwardSm80Tile tile;
-  int min_blocks;
+  int blocks_per_sm;
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
   bool makes_first() const { return makes != BackwardMakes::kDv; }  // dQ or dK, from dP

@@ -57,7 +57,7 @@ BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
   return {knob(c, "block_m"),
           knob(c, "block_n"),
           knob(c, "warps"),
-          knob(c, "stages"),
+          knob(c, "kv_slots"),
           spec.head_dim_qk,
           spec.head_dim_v,
           true,
@@ -74,7 +74,7 @@ int shared_bytes(const KernelSpec& spec, const Config& c) {
 
 int register_cap(const Arch& arch, const Config& c) {
   const int per_thread =
-      arch.registers_per_sm / (32 * knob(c, "warps") * knob(c, "min_blocks")) / 8 * 8;
+      arch.registers_per_sm / (32 * knob(c, "warps") * knob(c, "blocks_per_sm")) / 8 * 8;
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
@@ -91,11 +91,11 @@ int registers_needed(const KernelSpec& spec, const Config& c) {
 // it.
 bool is_smallest(const Config& c) {
   return knob(c, "block_n") == 16 && knob(c, "block_m") == 16 * knob(c, "warps") &&
-         knob(c, "min_blocks") == 1;
+         knob(c, "blocks_per_sm") == 1;
 }
 
 std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, const Config& c) {
-  const int rows = knob(c, "block_m"), warps = knob(c, "warps"), blocks = knob(c, "min_blocks");
+  const int rows = knob(c, "block_m"), warps = knob(c, "warps"), blocks = knob(c, "blocks_per_sm");
   if (rows != 16 * warps && rows != 32 * warps)
     return fmt::format("block_m is {}; must be 16 or 32 rows for each of {} warps", rows, warps);
   const int bytes = shared_bytes(spec, c);
@@ -134,14 +134,13 @@ class ScoreGradientSm80 final : public KernelTemplate {
         {"block_m", values({64, 128, 32}), "stationary rows of q, 16 or 32 per warp"},
         {"block_n", values({64, 32, 16}), "keys per step"},
         {"warps", values({4, 8, 2}), "warps per block"},
-        {"stages", values(stages), "steps in shared memory"},
-        {"min_blocks", values({1, 2, 3, 4}), "blocks per multiprocessor that registers allow"}};
+        {"kv_slots", values(stages), "steps in shared memory"},
+        {"blocks_per_sm", values({1, 2, 3, 4}), "blocks per multiprocessor that registers allow"}};
     if (!has_scores(spec)) return {knobs, {}};
-    return {
-        knobs,
-        {{"tile", {"block_m", "block_n", "warps", "stages", "min_blocks"}, [=](const Config& c) {
-            return broken(spec, arch, c);
-          }}}};
+    return {knobs,
+            {{"tile",
+              {"block_m", "block_n", "warps", "kv_slots", "blocks_per_sm"},
+              [=](const Config& c) { return broken(spec, arch, c); }}}};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -164,10 +163,12 @@ class ScoreGradientSm80 final : public KernelTemplate {
     const auto number = [](const char* name, int value) {
       return Constant{"int", name, std::to_string(value)};
     };
-    std::vector<Constant> all{
-        {"bool", "kInOrder", "true"},     number("kKeyBlockN", 16),
-        number("kKeyBlockM", kKeyBlockM), number("kKeyWarps", 1),
-        number("kKeyStages", 1),          number("kL2SectionMb", kL2SectionMb)};
+    std::vector<Constant> all{{"bool", "kInOrder", "true"},
+                              number("kKeyBlockN", 16),
+                              number("kKeyBlockM", kKeyBlockM),
+                              number("kKeyWarps", 1),
+                              number("kQSlots", 1),
+                              number("kL2SectionMb", kL2SectionMb)};
     if (has_scores(spec)) all.push_back({"bool", "kHasScores", "true"});
     if (has_sums(spec)) all.push_back({"bool", "kHasSums", "true"});
     return all;
@@ -221,12 +222,12 @@ class ScoreGradientSm80 final : public KernelTemplate {
         {4, arch.shared_bytes_per_sm / (shared_bytes(spec, config) + kReservedBytes),
          arch.registers_per_sm / (32 * knob(config, "warps") * registers_needed(spec, config))});
     const double warps = std::max(1, resident) * knob(config, "warps");
-    const double waits = (knob(config, "stages") == 1 ? 12.0 : 6.0) / warps;
+    const double waits = (knob(config, "kv_slots") == 1 ? 12.0 : 6.0) / warps;
     // The sums of a tile lie between barriers of its block; other blocks fill that time. Short
     // steps have as many diagonals as long ones.
     const double sums = has_sums(spec) ? 0.45 / std::max(1, resident) + 16 / block_n : 0.0;
-    // A small penalty if min_blocks differs from the number of blocks that fit.
-    const double unused = 0.001 * std::abs(resident - knob(config, "min_blocks"));
+    // A small penalty if blocks_per_sm differs from the number of blocks that fit.
+    const double unused = 0.001 * std::abs(resident - knob(config, "blocks_per_sm"));
     return useful_flops(problem_of(spec, shape)) *
            (1 + 24 / block_m + 8 / block_n + waits + sums + unused);
   }

@@ -43,7 +43,7 @@ int box_rows(const KernelSpec& spec, int block_n) {
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {
-  return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, c.at("overlap") != 0);
+  return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, true);
 }
 
 // Returns the knobs for batch_invariant: each knob that affects bits has one value. Tiles are
@@ -52,16 +52,14 @@ std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   return {{"block_m", {128}, "query rows per tile, 64 for each consumer warpgroup"},
           {"block_n", {widest <= 128 ? 128 : 64}, "keys per step"},
-          {"ctas_per_sm", {1}, "blocks that share a multiprocessor"},
-          {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
+          {"kv_slots", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
           {"kv_ring", {0}, "slots of one ring for K and V together; 0: separate slots"},
-          {"overlap", {1}, "softmax of a step overlaps P V of the step before"},
           {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
           {"scheduler", {kDrawn}, "2: dynamic, whole tiles"},
           {"pack_heads", {sm90_pack_heads(spec).back()}, "heads that share the rows of a tile"},
           {"row_max", {0}, "a larger row maximum is found by a test in each step"},
           {"min_tiles", {4}, "only for scheduler 3"},
-          {"charge", {2}, "only for scheduler 3"}};
+          {"tile_overhead", {2}, "only for scheduler 3"}};
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
@@ -72,16 +70,14 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return {
       {"block_m", {128, 64, 192, 256}, "query rows per tile, 64 for each consumer warpgroup"},
       {"block_n", block_n, "keys per step"},
-      {"ctas_per_sm", {1, 2}, "blocks that share a multiprocessor"},
-      {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
+      {"kv_slots", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
       {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0: separate slots"},
-      {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
       {"scheduler", {kShared, kDrawn}, "2: dynamic, whole tiles; 3: equal shares of all steps"},
       {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
       {"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
       {"min_tiles", {4, 2, 8}, "minimum of steps per share"},
-      {"charge", {2, 1, 4}, "overhead of a tile, in steps"}};
+      {"tile_overhead", {2, 1, 4}, "overhead of a tile, in steps"}};
 }
 
 // Refuses combinations that make no sense or never pay.
@@ -89,31 +85,26 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   using Broken = std::optional<std::string>;
   return {
       {"ping_pong",
-       {"ping_pong", "block_m", "overlap"},
+       {"ping_pong", "block_m"},
        [](const Config& c) -> Broken {
-         if (!c.at("ping_pong") || (c.at("block_m") >= 128 && c.at("overlap"))) return {};
-         return "ping_pong needs 2 warpgroups (block_m 128) and overlap";
+         if (!c.at("ping_pong") || c.at("block_m") >= 128) return {};
+         return "ping_pong needs 2 warpgroups (block_m 128)";
        }},
       {"ring",
-       {"kv_ring", "stages"},
+       {"kv_ring", "kv_slots"},
        [spec](const Config& c) -> Broken {
          if (!c.at("kv_ring")) return {};
-         if (c.at("stages") == 2 && spec.head_dim_qk + spec.head_dim_v > 128) return {};
-         return "kv_ring is for head dims above 64, with stages 2";
-       }},
-      {"small_tiles",
-       {"ctas_per_sm", "block_m"},
-       [](const Config& c) -> Broken {
-         if (c.at("ctas_per_sm") == 1 || c.at("block_m") <= 128) return {};
-         return "several blocks per multiprocessor need block_m 64 or 128";
+         if (c.at("kv_slots") == 2 && spec.head_dim_qk + spec.head_dim_v > 128) return {};
+         return "kv_ring is for head dims above 64, with kv_slots 2";
        }},
       {"shares",
-       {"scheduler", "min_tiles", "charge"},
+       {"scheduler", "min_tiles", "tile_overhead"},
        [](const Config& c) -> Broken {
-         if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("charge") == 2))
+         if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("tile_overhead") == 2))
            return {};
-         return fmt::format("min_tiles is {} and charge {}; with scheduler 2 they must be 4 and 2",
-                            c.at("min_tiles"), c.at("charge"));
+         return fmt::format(
+             "min_tiles is {} and tile_overhead {}; with scheduler 2 they must be 4 and 2",
+             c.at("min_tiles"), c.at("tile_overhead"));
        }},
       {"shared_rows",
        {"scheduler", "block_m"},
@@ -135,16 +126,14 @@ std::vector<Config> candidates(const KernelSpec& spec) {
             for (const int64_t ring : {0, block_m < 192 ? 5 : 0})
               configs.push_back(Config({{"block_m", block_m},
                                         {"block_n", block_n},
-                                        {"ctas_per_sm", 1},
-                                        {"stages", stages},
+                                        {"kv_slots", stages},
                                         {"kv_ring", ring},
-                                        {"overlap", 1},
                                         {"ping_pong", block_m >= 128 ? 1 : 0},
                                         {"scheduler", scheduler},
                                         {"pack_heads", heads},
                                         {"row_max", ring > 0 && block_m < 192 ? 1 : 0},
                                         {"min_tiles", 4},
-                                        {"charge", 2}}));
+                                        {"tile_overhead", 2}}));
   return configs;
 }
 
@@ -158,15 +147,14 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double exponentials = rows * keys / kExponentials;
   double clocks = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
                            1 / kOverlapPower);
-  const double warpgroups = rows / kWarpgroupRows * as_int(c, "ctas_per_sm");
+  const double warpgroups = rows / kWarpgroupRows;
   if (warpgroups == 1) clocks *= 1.6;
-  if (!c.at("overlap")) clocks *= 1.2;
   if (c.at("ping_pong")) clocks *= 0.98;
   if (c.at("row_max")) clocks *= 0.98;
   clocks = clocks * (1 + 6.0 / keys) + 100;
   const double memory =
       keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / (reads_again ? kBytesOfL2 : kBytesOfMemory);
-  const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "stages");
+  const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "kv_slots");
   const double short_steps = keys < 128 && rows <= 128 ? 1.06 : 1.0;  // for head dim 128
   return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0)) * short_steps;
 }
@@ -215,10 +203,9 @@ class CacheSm90 final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
                                         const Config&) const override {
-    return {{"int", "kL2SectionMb", "0"},
-            {"int", "kOStaging", "0"},
-            {"int", "kRescaleThreshold", "8"},
-            {"int", "kKvSplits", "1"}};
+    return {{"int", "kL2SectionMb", "0"},      {"int", "kOStaging", "0"},
+            {"int", "kBlocksPerSm", "1"},      {"int", "kOverlap", "1"},
+            {"int", "kRescaleThreshold", "8"}, {"int", "kKvSplits", "1"}};
   }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
@@ -258,8 +245,9 @@ class CacheSm90 final : public KernelTemplate {
     const Sm90Tiles tiles = sm90_tiles(config, shape);
     const int64_t steps = (shape.seqlen_kv + config.at("block_n") - 1) / config.at("block_n");
     // The kernel counts steps along all tiles, and tickets, in an int.
-    tile_count(tiles.count() * std::max<int64_t>(steps + config.at("charge"), layout.warpgroups));
-    const int64_t blocks = device.sm_count * config.at("ctas_per_sm");
+    tile_count(tiles.count() *
+               std::max<int64_t>(steps + config.at("tile_overhead"), layout.warpgroups));
+    const int64_t blocks = device.sm_count;
     LaunchSizes sizes{.steps = {{.grid_x = grid_extent(blocks)}}};
     if (config.at("scheduler") == kDrawn) {
       sizes.workspace = {{.columns = 1}};
@@ -283,8 +271,7 @@ class CacheSm90 final : public KernelTemplate {
     const bool from_l2 = reads_again && (config.at("scheduler") == kDrawn ||
                                          cached < 0.6 * static_cast<double>(device.l2_bytes));
     const double ring = config.at("kv_ring") == 0 ? 1 : reads_again ? 0.99 : 1.01;
-    const double step =
-        step_clocks(spec, config, from_l2) * ring * static_cast<double>(config.at("ctas_per_sm"));
+    const double step = step_clocks(spec, config, from_l2) * ring;
     constexpr double kTileClocks = 2500, kJoinClocks = 4000;
     const int block_n = as_int(config, "block_n");
     double steps = 0;
@@ -293,7 +280,7 @@ class CacheSm90 final : public KernelTemplate {
           sm90_visible_blocks(spec, shape, block * tiles.rows, tiles.rows, block_n));
     steps *= static_cast<double>(tiles.groups);
     const auto count = static_cast<double>(std::max<int64_t>(1, tiles.count()));
-    const double blocks = static_cast<double>(device.sm_count * config.at("ctas_per_sm"));
+    const double blocks = static_cast<double>(device.sm_count);
     const double each = steps / count;
     if (config.at("scheduler") == kDrawn)
       return std::ceil(count / blocks) * (each * step + kTileClocks);

@@ -80,7 +80,7 @@ bool row_has_lines(const KernelSpec& spec) {
 }
 
 int shared_bytes(const KernelSpec& spec, const Config& config) {
-  const int warps = as_int(config, "warps"), stages = as_int(config, "stages");
+  const int warps = as_int(config, "warps"), stages = as_int(config, "kv_slots");
   const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
   return decode_shared(warps, warps / warps_of_ring(config), stages, slot_bytes(spec, config),
                        spec.head_dim_qk)
@@ -89,7 +89,7 @@ int shared_bytes(const KernelSpec& spec, const Config& config) {
 }
 
 int register_limit(const Config& config) {
-  const int warps = as_int(config, "warps") * as_int(config, "min_blocks");
+  const int warps = as_int(config, "warps") * as_int(config, "blocks_per_sm");
   return std::min(kMostRegisters, kRegistersOfSm / (32 * warps) / 8 * 8);
 }
 
@@ -131,7 +131,7 @@ std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch
                                         const Config& config) {
   constexpr int kReserved = 1024;  // reserved in each block
   const int bytes = shared_bytes(spec, config);
-  const int64_t blocks = config.at("min_blocks");
+  const int64_t blocks = config.at("blocks_per_sm");
   if (bytes <= arch.shared_bytes_per_block &&
       blocks * (bytes + kReserved) <= arch.shared_bytes_per_sm)
     return std::nullopt;
@@ -141,7 +141,7 @@ std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch
 
 Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
   return {"shared memory",
-          {"warps", "keys", "stages", "min_blocks", "loads", "heads"},
+          {"warps", "keys", "kv_slots", "blocks_per_sm", "loads", "heads"},
           [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
 }
 
@@ -150,7 +150,7 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
     const Config least(
-        {{"warps", team}, {"keys", 16}, {"stages", 2}, {"min_blocks", 1}, {"loads", kChunks}});
+        {{"warps", team}, {"keys", 16}, {"kv_slots", 2}, {"blocks_per_sm", 1}, {"loads", kChunks}});
     if (!memory_lacks(spec, arch, least)) return team;
   }
   return 1;
@@ -182,7 +182,7 @@ Constraint teams_fill_blocks() {
 
 Constraint registers_suffice(const KernelSpec& spec) {
   return {"registers",
-          {"warps", "keys", "min_blocks", "loads"},
+          {"warps", "keys", "blocks_per_sm", "loads"},
           [spec](const Config& config) -> std::optional<std::string> {
             const int needed = registers_needed(spec, config), limit = register_limit(config);
             if (needed <= limit) return std::nullopt;
@@ -197,7 +197,7 @@ struct Deal {
 };
 
 int64_t gangs_of(const Config& config, const DeviceFacts& device) {
-  return device.sm_count * config.at("min_blocks") *
+  return device.sm_count * config.at("blocks_per_sm") *
          (config.at("warps") / (config.at("team") * config.at("heads")));
 }
 // Returns the number of groups of items; a gang takes a group together.
@@ -215,24 +215,26 @@ int64_t tiles_of(const Config& config, const Shape& shape) {
 Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
              const DeviceFacts& device) {
   const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
-  const int64_t charge = config.at("charge"), least = config.at("min_tiles");
-  const int64_t longest = tiles_of(config, shape) + charge;
+  const int64_t tile_overhead = config.at("tile_overhead"), least = config.at("min_tiles");
+  const int64_t longest = tiles_of(config, shape) + tile_overhead;
   const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
   if (groups <= gangs) {
     const int64_t parts = std::max<int64_t>(1, std::min(gangs / groups, longest / least));
     const int64_t alike = (longest + parts - 1) / parts;
-    const int64_t teams_of_sm = config.at("min_blocks") * (config.at("warps") / config.at("team"));
+    const int64_t teams_of_sm =
+        config.at("blocks_per_sm") * (config.at("warps") / config.at("team"));
     if (alike <=
         share + decode_even_slack(static_cast<int>(teams_of_sm) * slot_bytes_of_warp(spec, config)))
       return {static_cast<double>(groups * parts),
-              static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),
+              static_cast<double>(alike) -
+                  static_cast<double>(tile_overhead) / static_cast<double>(parts),
               1, static_cast<double>(parts)};
   }
   const double of_item = static_cast<double>(share) / static_cast<double>(longest);
-  return {
-      static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
-      static_cast<double>(share) * (1 - static_cast<double>(charge) / static_cast<double>(longest)),
-      1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
+  return {static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
+          static_cast<double>(share) *
+              (1 - static_cast<double>(tile_overhead) / static_cast<double>(longest)),
+          1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
 }
 // Partitions as shared/layouts/decode_chunks.h does.
 Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
@@ -275,10 +277,11 @@ class DecodeSm80 final : public KernelTemplate {
          {"warps", {8, 4, 12, 16, 2}, "warps per block"},
          {"team", teams, "warps that share a piece"},
          {"heads", {1, 2, 4, 8}, "teams that read the same keys, each for one head"},
-         {"stages", {2, 3, 4, 6}, "tiles in flight per warp"},
-         {"min_blocks", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
+         {"kv_slots", {2, 3, 4, 6}, "tiles in flight per warp"},
+         {"blocks_per_sm", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
          {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "minimum of tiles per team"},
-         {"charge", own_bits ? Values{4} : Values{4, 1, 8}, "overhead of a work item, in tiles"},
+         {"tile_overhead", own_bits ? Values{4} : Values{4, 1, 8},
+          "overhead of a work item, in tiles"},
          {"waits", own_bits ? Values{0} : Values{0, 1},
           "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
           "waits"}},
@@ -295,7 +298,7 @@ class DecodeSm80 final : public KernelTemplate {
     return {.threads = 32 * as_int(config, "warps"),
             .shared_bytes = shared_bytes(spec, config),
             .max_registers = register_limit(config),
-            .min_blocks_per_sm = as_int(config, "min_blocks")};
+            .min_blocks_per_sm = as_int(config, "blocks_per_sm")};
   }
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
@@ -329,14 +332,14 @@ class DecodeSm80 final : public KernelTemplate {
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t blocks = device.sm_count * config.at("min_blocks");
+    const int64_t blocks = device.sm_count * config.at("blocks_per_sm");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
     const int64_t items = shape.batch * shape.num_heads_kv *
                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
     // The kernel counts positions along all tiles.
-    tile_count(items * (tiles + config.at("charge")));
+    tile_count(items * (tiles + config.at("tile_overhead")));
     int64_t slots = 2 * teams;
     if (spec.cache.batch_invariant) {
       const int64_t heads = config.at("heads");
@@ -357,8 +360,8 @@ class DecodeSm80 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
-    const double warps = as_int(config, "warps"), stages = as_int(config, "stages");
-    const double blocks_of_sm = as_int(config, "min_blocks"), slot = bytes_of_tile(spec, config);
+    const double warps = as_int(config, "warps"), stages = as_int(config, "kv_slots");
+    const double blocks_of_sm = as_int(config, "blocks_per_sm"), slot = bytes_of_tile(spec, config);
     const Deal deal = spec.cache.batch_invariant ? deal_of_chunks(config, spec, shape, device)
                                                  : deal_of(config, spec, shape, device);
     const double blocks = static_cast<double>(device.sm_count) * blocks_of_sm;

@@ -90,31 +90,33 @@ class MlaSm90 final : public KernelTemplate {
     const Values packs = sm90_pack_heads(spec);
     const bool few_heads =
         !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
-    return {{{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
-              "2: dynamic, whole tiles; 3: equal shares of all steps"},
-             {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
-              "rows per tile; below 64, keys are the rows of products"},
-             {"pack_heads", own_bits ? Values{packs.back()} : packs,
-              "heads of a group that share the rows of a tile"},
-             {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
-             {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
-            {{"shares",
-              {"scheduler", "min_tiles", "charge"},
-              [](const Config& c) -> std::optional<std::string> {
-                if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
-                  return std::nullopt;
-                return fmt::format(
-                    "min_tiles is {}, charge {}; with scheduler 2 they must be 2 and 1",
-                    c.at("min_tiles"), c.at("charge"));
-              }},
-             {"few_rows",
-              {"rows", "pack_heads"},
-              [spec](const Config& c) -> std::optional<std::string> {
-                if (!has_keys_first(c) ||
-                    (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
-                  return std::nullopt;
-                return "tiles of fewer than 64 rows hold all heads of a group";
-              }}}};
+    return {
+        {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
+          "2: dynamic, whole tiles; 3: equal shares of all steps"},
+         {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
+          "rows per tile; below 64, keys are the rows of products"},
+         {"pack_heads", own_bits ? Values{packs.back()} : packs,
+          "heads of a group that share the rows of a tile"},
+         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
+         {"tile_overhead", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
+        {{"shares",
+          {"scheduler", "min_tiles", "tile_overhead"},
+          [](const Config& c) -> std::optional<std::string> {
+            if (c.at("scheduler") == kShared ||
+                (c.at("min_tiles") == 2 && c.at("tile_overhead") == 1))
+              return std::nullopt;
+            return fmt::format(
+                "min_tiles is {}, tile_overhead {}; with scheduler 2 they must be 2 and 1",
+                c.at("min_tiles"), c.at("tile_overhead"));
+          }},
+         {"few_rows",
+          {"rows", "pack_heads"},
+          [spec](const Config& c) -> std::optional<std::string> {
+            if (!has_keys_first(c) ||
+                (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
+              return std::nullopt;
+            return "tiles of fewer than 64 rows hold all heads of a group";
+          }}}};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -142,8 +144,8 @@ class MlaSm90 final : public KernelTemplate {
     return {{"bool", "kMla", "true"},
             {"int", "kBlockM", std::to_string(kWarpgroupRows)},
             {"int", "kBlockN", std::to_string(kMlaKeys)},
-            {"int", "kCtasPerSm", "1"},
-            {"int", "kStages", std::to_string(kMlaSlots)},
+            {"int", "kBlocksPerSm", "1"},
+            {"int", "kKvSlots", std::to_string(kMlaSlots)},
             {"int", "kKvRing", "0"},
             {"int", "kOverlap", "0"},
             {"int", "kL2SectionMb", "0"},
@@ -192,7 +194,7 @@ class MlaSm90 final : public KernelTemplate {
     const int64_t count = tiles_of(config, spec, shape).count();
     const int64_t steps = (shape.seqlen_kv + kMlaKeys - 1) / kMlaKeys;
     // The kernel counts steps along all tiles, and tickets, in an int.
-    tile_count(count * std::max<int64_t>(steps + config.at("charge"), kMlaHalves));
+    tile_count(count * std::max<int64_t>(steps + config.at("tile_overhead"), kMlaHalves));
     LaunchSizes sizes{.steps = {{.grid_x = grid_extent(device.sm_count)}}};
     if (config.at("scheduler") == kDrawn) {
       sizes.workspace = {{.columns = 1}};
@@ -228,15 +230,16 @@ class MlaSm90 final : public KernelTemplate {
     const auto blocks = static_cast<double>(device.sm_count);
     if (config.at("scheduler") == kDrawn)
       return std::ceil(count / blocks) * (steps * step + of_tile);
-    const double charge = as_int(config, "charge"), least = as_int(config, "min_tiles");
-    const double share = std::max(least, std::ceil(count * (steps + charge) / blocks));
-    const double pieces = 1 + share / (steps + charge);
+    const double tile_overhead = as_int(config, "tile_overhead"),
+                 least = as_int(config, "min_tiles");
+    const double share = std::max(least, std::ceil(count * (steps + tile_overhead) / blocks));
+    const double pieces = 1 + share / (steps + tile_overhead);
     const bool cut = share < steps || count > blocks;
     const int parts = static_cast<int>(std::ceil(steps / share)) + 1,
               group = cache_join_group(parts);
     const double joined = group == parts ? parts : 2.0 * group;
     const double join = cut ? kJoin + joined * of_part : 0;
-    return share * step + pieces * of_tile + join + 10 * charge + least;
+    return share * step + pieces * of_tile + join + 10 * tile_overhead + least;
   }
 
  private:

@@ -26,13 +26,13 @@ std::vector<int64_t> values_up_to(const SearchSpace& legal, const char* knob, in
 std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
   if (!legal.broken(config)) return config;
   constexpr int64_t kAny = 1 << 20;
-  for (const char* knob : {"min_blocks", "q_place", "hold_offsets"}) {
+  for (const char* knob : {"blocks_per_sm", "q_place", "hold_offsets"}) {
     const std::vector<int64_t> values = values_up_to(legal, knob, kAny);
     if (values.empty()) continue;
-    for (const int64_t min_blocks : values_up_to(legal, "min_blocks", kAny))
+    for (const int64_t blocks_per_sm : values_up_to(legal, "blocks_per_sm", kAny))
       for (const int64_t value : values) {
         Config changed = config;
-        changed.set("min_blocks", min_blocks);
+        changed.set("blocks_per_sm", blocks_per_sm);
         changed.set(knob, value);
         if (!legal.broken(changed)) return changed;
       }

@@ -11,9 +11,9 @@
 namespace attune {
 
 // Returns `config`, for a spec with a score stage, with the most legal keys per step up to
-// `block_n`. min_blocks, q_place and hold_offsets follow if the family has them. Tiles of more than
-// `block_m` rows leave each thread fewer registers: they get `block_m` rows and the fewest keys. A
-// config without such a neighbour stays as it is.
+// `block_n`. blocks_per_sm, q_place and hold_offsets follow if the family has them. Tiles of more
+// than `block_m` rows leave each thread fewer registers: they get `block_m` rows and the fewest
+// keys. A config without such a neighbour stays as it is.
 Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n,
                             int64_t block_m = INT64_MAX);
 

@@ -284,7 +284,7 @@ struct DecodeLine {
     return decode_tiles(made.length, made.rows, kWindowLeft, kKeys);
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
-    range.charge = kCharge;
+    range.tile_overhead = kCharge;
     range.cut_each(kKeys);
     range.items = decode_row_tiles(args.seqlen_q, kGqaRatio);
     int total = 0;
@@ -325,9 +325,9 @@ extern "C" void attune_join(const AttentionArgs* given, int thread, int num_thre
     return;
   }
   for (int request = 0; request < args.batch; ++request) {
-    const int tiles = line.tiles_of(request).count, cost = tiles + line.range.charge;
+    const int tiles = line.tiles_of(request).count, cost = tiles + line.range.tile_overhead;
     for (int item = 0; item < line.range.items; ++item, start += cost) {
-      const int first = (start + line.range.charge) / line.range.share;
+      const int first = (start + line.range.tile_overhead) / line.range.share;
       const int last = (start + cost - 1) / line.range.share;
       if (tiles != 0 && first != last) join(request, item, first, last);
     }

@@ -8,7 +8,7 @@
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(GradientSide<true, kKeysMakeK>::kLayout.threads,
-                                             kKeyMinBlocks)
+                                             kKeyBlocksPerSm)
     attune_keys(                                   // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,

@@ -8,7 +8,7 @@
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(GradientSide<false, true>::kLayout.threads,
-                                             kMinBlocks)
+                                             kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,

@@ -9,7 +9,7 @@
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(GradientSide<true, false>::kLayout.threads,
-                                             kKeyMinBlocks)
+                                             kKeyBlocksPerSm)
     attune_values(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,

@@ -6,12 +6,12 @@
 // cache_producer.cuh), and several blocks may share a tile (cache_sm90/cache_join.cuh). It has the
 // knobs of prefill_sm90 (prefill_sm90/README.md), and:
 //
-// | knob      | values  | meaning                                                                 |
-// |-----------|---------|-------------------------------------------------------------------------|
-// | scheduler | 2, 3    | whole tiles drawn one after the other, or equal shares of all steps     |
-// |           |         | (cache_stream.cuh)                                                      |
-// | min_tiles | 2, 4, 8 | minimum of steps per share                                              |
-// | charge    | 1, 2, 4 | overhead of a tile, in steps                                            |
+// | knob          | values  | meaning                                                             |
+// |---------------|---------|---------------------------------------------------------------------|
+// | scheduler     | 2, 3    | whole tiles drawn one after the other, or equal shares of all steps |
+// |               |         | (cache_stream.cuh)                                                  |
+// | min_tiles     | 2, 4, 8 | minimum of steps per share                                          |
+// | tile_overhead | 1, 2, 4 | overhead of a tile, in steps                                        |
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys,
 // or slots (shared/cache_args.h).
@@ -34,7 +34,7 @@ constexpr bool kBlocksFollowWindow = false;
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,

@@ -15,8 +15,8 @@ constexpr bool kHasKeyBegins = false;
 
 constexpr int kBlockM = 128;
 constexpr int kBlockN = 128;
-constexpr int kCtasPerSm = 1;
-constexpr int kStages = 2;
+constexpr int kBlocksPerSm = 1;
+constexpr int kKvSlots = 2;
 constexpr int kKvRing = 0;
 constexpr int kOverlap = 1;
 constexpr int kPingPong = 1;
@@ -28,6 +28,6 @@ constexpr int kRescaleThreshold = 8;
 constexpr int kPackHeads = 1;
 constexpr int kKvSplits = 1;  // unused: blocks share steps instead
 constexpr int kMinTiles = 4;
-constexpr int kCharge = 2;
+constexpr int kTileOverhead = 2;
 
 }  // namespace attune

@@ -225,7 +225,7 @@ class CacheStream {
   }
   __device__ __forceinline__ void find_range() {
     const int lane = threadIdx.x % 32, batch = parts_.base.batch;
-    range_.charge = kCharge;
+    range_.tile_overhead = kTileOverhead;
     range_.items = groups();
     range_.even = 0;
     request_ = unit_ = row_tile_ = 0;
@@ -240,7 +240,8 @@ class CacheStream {
     if constexpr (kHasLeftLimit)
       range_.take(total, workers, kMinTiles, number);
     else
-      range_.take_alike(total, count * range_.items, most, workers, kMinTiles, kCharge + 1, number);
+      range_.take_alike(total, count * range_.items, most, workers, kMinTiles, kTileOverhead + 1,
+                        number);
     walk_ = {0, 0, range_.end};
     for (int first = 0; first < batch && range_.begin < range_.end; first += 32) {
       if (batch > 32) requests_.load<true>(first);

@@ -24,7 +24,7 @@ using FactorsAddress = unsigned;  // in shared memory, of the factors of a tile'
 class KeyFactorRing {
  public:
   __device__ __forceinline__ KeyFactorRing(unsigned shared, int ring)
-      : first_(shared + kShared.bytes + ring * (kStages * kFactorBytes)) {}
+      : first_(shared + kShared.bytes + ring * (kKvSlots * kFactorBytes)) {}
 
   __device__ __forceinline__ FactorsAddress slot(int stage) const {
     return first_ + stage * kFactorBytes;

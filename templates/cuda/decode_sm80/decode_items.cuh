@@ -48,13 +48,13 @@ __device__ __forceinline__ int own_cost(const CacheRequests& requests, const Dec
 }
 
 constexpr int kEvenSlack =
-    decode_even_slack(kTeams * kMinBlocks * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
+    decode_even_slack(kTeams * kBlocksPerSm * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
 
 // Finds the range of this gang, and returns its first place. All lanes of a warp call it.
 __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
                                                  DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
-  range->charge = kCharge;
+  range->tile_overhead = kTileOverhead;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
   range->even = 0;
   range->cut_each(kKeys);

@@ -48,7 +48,7 @@ class DecodeLoads {
         requests_(requests),
         maps_(maps),
         range_(range),
-        ring_(shared + ring_index() * (kStages * kSlotBytes)),
+        ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
@@ -92,7 +92,7 @@ class DecodeLoads {
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
   // with kTogether.
   __device__ __forceinline__ unsigned empty_barrier(int stage) const {
-    return barrier(kStages + stage);
+    return barrier(kKvSlots + stage);
   }
 
   // Requests the next tile, if there is one, into a slot that no warp reads any more. `round` is

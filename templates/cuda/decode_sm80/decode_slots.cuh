@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a decode kernel. Each warp has its own ring of kStages slots. A slot has kKeys
+// Shared memory of a decode kernel. Each warp has its own ring of kKvSlots slots. A slot has kKeys
 // rows of K and of V. So warps never wait for each other while they read the cache. With kLoads 3
 // the warps that read the same keys share a ring.
 //
@@ -74,13 +74,13 @@ using KTile = DecodeTile<kHeadDimQk>;
 using VTile = DecodeTile<kHeadDimV>;
 
 constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
-                                               kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
+                                               kKvSlots, KTile::kBytes + VTile::kBytes, kHeadDimQk);
 constexpr int kSlotBytes = kShared.slot_bytes;
 // Barriers of a ring. One per slot says that it is full; if warps share it, another says that all
 // have read it.
-constexpr unsigned kBarriersOfRing = kStages * (kTogether ? 2 : 1);
+constexpr unsigned kBarriersOfRing = kKvSlots * (kTogether ? 2 : 1);
 // The number of tiles that a warp requests before it reads its first. Warps that share a ring
 // request a tile when they have read the one before.
-constexpr int kTilesAhead = kStages - (kTogether ? 1 : 0);
+constexpr int kTilesAhead = kKvSlots - (kTogether ? 1 : 0);
 
 }  // namespace attune

@@ -10,21 +10,21 @@
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
 // (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh).
 //
-// | knob       | values     | meaning                                                             |
-// |------------|------------|---------------------------------------------------------------------|
-// | warps      | 2 .. 16    | warps per block                                                     |
-// | keys       | 16, 32     | keys per tile                                                       |
-// | stages     | 2 .. 6     | tiles in flight per warp                                            |
-// | team       | 1 .. warps | warps that share a piece and join their results after it; other     |
-// |            |            | warps never sync                                                    |
-// | heads      | 1 .. 8     | teams that read the same keys, each for a different head            |
-// | min_blocks | 1 .. 3     | minimum of resident blocks per multiprocessor                       |
-// | min_tiles  | 2 .. 16    | minimum of tiles per team: short caches take fewer                  |
-// | charge     | 1 .. 8     | overhead of an item, in tiles                                       |
-// | waits      | 0, 1       | the team that joins the parts of an item: the last to finish, or    |
-// |            |            | the team of the first part, which waits                             |
-// | loads      | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads       |
-// |            |            | (decode_slots.cuh)                                                 |
+// | knob          | values     | meaning                                                          |
+// |---------------|------------|------------------------------------------------------------------|
+// | warps         | 2 .. 16    | warps per block                                                  |
+// | keys          | 16, 32     | keys per tile                                                    |
+// | kv_slots      | 2 .. 6     | tiles in flight per warp                                         |
+// | team          | 1 .. warps | warps that share a piece and join their results after it; other  |
+// |               |            | warps never sync                                                 |
+// | heads         | 1 .. 8     | teams that read the same keys, each for a different head         |
+// | blocks_per_sm | 1 .. 3     | minimum of resident blocks per multiprocessor                    |
+// | min_tiles     | 2 .. 16    | minimum of tiles per team: short caches take fewer               |
+// | tile_overhead | 1 .. 8     | overhead of an item, in tiles                                    |
+// | waits         | 0, 1       | the team that joins the parts of an item: the last to finish, or |
+// |               |            | the team of the first part, which waits                          |
+// | loads         | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads    |
+// |               |            | (decode_slots.cuh)                                               |
 //
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.
@@ -70,7 +70,7 @@ class DecodeConsumer {
     if constexpr (kTogether) {
       mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
       const bool wraps = stage_ == 0;
-      loads_.issue(wraps ? kStages - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
+      loads_.issue(wraps ? kKvSlots - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
     } else {
       loads_.issue(stage_);
     }
@@ -78,14 +78,14 @@ class DecodeConsumer {
   }
   __device__ __forceinline__ void wait() const {
     if constexpr (kLoads == 0) {
-      cp_async_wait<kStages - 1>();
+      cp_async_wait<kKvSlots - 1>();
       __syncwarp();
     } else {
       mbarrier_wait(loads_.barrier(stage_), phase_, "keys of the cache");
     }
   }
   __device__ __forceinline__ void next() {
-    if (++stage_ < kStages) return;
+    if (++stage_ < kKvSlots) return;
     stage_ = 0;
     phase_ ^= 1u;
   }
@@ -109,7 +109,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     __syncwarp();
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
+extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,

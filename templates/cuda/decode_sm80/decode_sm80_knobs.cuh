@@ -18,10 +18,10 @@ constexpr int kWarps = 8;
 constexpr int kTeam = 8;
 constexpr int kHeads = 1;
 constexpr int kKeys = 16;
-constexpr int kStages = 2;
-constexpr int kMinBlocks = 1;
+constexpr int kKvSlots = 2;
+constexpr int kBlocksPerSm = 1;
 constexpr int kMinTiles = 8;
-constexpr int kCharge = 2;
+constexpr int kTileOverhead = 2;
 constexpr int kLoads = 0;
 constexpr int kWaits = 0;
 

@@ -18,13 +18,13 @@ constexpr int kScheduler = 3;
 constexpr int kRows = 64;
 constexpr int kPackHeads = 1;
 constexpr int kMinTiles = 2;
-constexpr int kCharge = 1;
+constexpr int kTileOverhead = 1;
 
 // Constants for the parts that prefill_sm90 shares.
 constexpr int kBlockM = 64;
 constexpr int kBlockN = 64;
-constexpr int kCtasPerSm = 1;
-constexpr int kStages = 2;
+constexpr int kBlocksPerSm = 1;
+constexpr int kKvSlots = 2;
 constexpr int kKvRing = 0;
 constexpr int kOverlap = 0;
 constexpr int kL2SectionMb = 0;

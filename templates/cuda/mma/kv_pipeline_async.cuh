@@ -2,8 +2,8 @@
 // Loads Q once, then K and V block after block, from the last visible block down, through a ring in
 // shared memory that cp.async fills. Every pipeline has this interface: load_q, start, then for
 // each block in turn acquire_k, prefetch, acquire_v. It is also the walk over the blocks.
-//   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, with one barrier per
-//     block. stages - 1 blocks are in flight.
+//   Pairs (share_kv = 0, kv_slots >= 2): K and V of a block arrive together, with one barrier per
+//     block. kv_slots - 1 blocks are in flight.
 //   Else: K and V arrive one by one, with one barrier each. All slots but one are in flight; if
 //     there is one slot, none is.
 // QCopy, KCopy and VCopy, which copy tiles, are defined by operands_*.cuh of the element width.
@@ -21,11 +21,11 @@ namespace attune {
 class AsyncKvPipeline : public BlockWalk {
  public:
   // K and V of a block arrive together: one barrier a block, none between the products.
-  static constexpr bool kPairs = kShareKv == 0 && kStages >= 2;
+  static constexpr bool kPairs = kShareKv == 0 && kKvSlots >= 2;
 
  private:
-  static constexpr int kSlots = kShareKv ? kStages : 2 * kStages;
-  static constexpr int kAhead = kPairs ? kStages - 1 : kSlots - 1;  // groups of copies in flight
+  static constexpr int kSlots = kShareKv ? kKvSlots : 2 * kKvSlots;
+  static constexpr int kAhead = kPairs ? kKvSlots - 1 : kSlots - 1;  // groups of copies in flight
   static constexpr int kKBytes = prefill_sm80_k_bytes(kLayout);
   static constexpr int kVBytes = prefill_sm80_v_bytes(kLayout);
   static constexpr int kOperandK = 0;
@@ -102,7 +102,7 @@ class AsyncKvPipeline : public BlockWalk {
     leave(&block);
     if constexpr (!kPairs) return acquire<kOperandV>(block);
     const unsigned address = slot_address<kOperandV>(slot_);
-    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+    slot_ = slot_ + 1 == kKvSlots ? 0 : slot_ + 1;
     return address;
   }
 
@@ -128,7 +128,7 @@ class AsyncKvPipeline : public BlockWalk {
     return address;
   }
 
-  static constexpr int kRing = kPairs ? kStages : kSlots;
+  static constexpr int kRing = kPairs ? kKvSlots : kSlots;
   __device__ int write_slot() const { return slot_ == 0 ? kRing - 1 : slot_ - 1; }
 
   // Returns the shared address of a slot. `slot` numbers pairs if K and V are in pairs, else single

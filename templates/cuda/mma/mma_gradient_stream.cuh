@@ -30,9 +30,9 @@ struct GradientSide {
   static constexpr int kStayRows = kKeysStay ? kKeyBlockN : kBlockM;
   static constexpr int kStepRows = kKeysStay ? kKeyBlockM : kBlockN;
   static constexpr int kWarps = kKeysStay ? kKeyWarps : attune::kWarps;
-  static constexpr int kStages = kKeysStay ? kKeyStages : attune::kStages;
+  static constexpr int kKvSlots = kKeysStay ? kQSlots : attune::kKvSlots;
   static constexpr BackwardSm80Layout kLayout = backward_sm80_layout(
-      {kStayRows, kStepRows, kWarps, kStages, kHeadDimQk, kHeadDimV, kHasSecond, kKeysStay});
+      {kStayRows, kStepRows, kWarps, kKvSlots, kHeadDimQk, kHeadDimV, kHasSecond, kKeysStay});
   static constexpr int kWarpRows = 16 * kLayout.row_tiles;
   static_assert(kStayRows == kWarps * kWarpRows && kLayout.row_tiles >= 1,
                 "tiles that stay have a multiple of 16 rows for each warp");
@@ -91,7 +91,7 @@ struct ElementPlace {
 // True if copies use cp.async (from sm_80 on). Before sm_80 a copy goes through registers and is
 // done when the call returns.
 constexpr bool kCopiesAhead = kArch >= 80;
-static_assert(kCopiesAhead || (kStages == 1 && kKeyStages == 1),
+static_assert(kCopiesAhead || (kKvSlots == 1 && kQSlots == 1),
               "without cp.async nothing is copied ahead");
 
 template <int kPrefetchBytes>
@@ -116,7 +116,7 @@ template <bool kKeysStay, bool kHasSecond>
 class GradientStream {
   using Side = GradientSide<kKeysStay, kHasSecond>;
   static constexpr BackwardSm80Layout kLayout = Side::kLayout;
-  static constexpr int kStages = Side::kStages;
+  static constexpr int kKvSlots = Side::kKvSlots;
   using StayFirst = TileCopy<kHeadDimQk, Side::kStayRows, kLayout.threads>;
   using StaySecond = TileCopy<kHeadDimV, Side::kStayRows, kLayout.threads>;
   using StepFirst = TileCopy<kHeadDimQk, Side::kStepRows, kLayout.threads>;
@@ -149,23 +149,23 @@ class GradientStream {
           .each(tile.batch, tile.head, first_row, copy_to(shared_ + kLayout.second));
     end_copies();
 #pragma unroll
-    for (int slot = 0; slot < kStages - 1; ++slot) load(slot);
+    for (int slot = 0; slot < kKvSlots - 1; ++slot) load(slot);
   }
 
   // Returns the shared address of this step's slot. The slot holds the step until the next call.
   __device__ __forceinline__ unsigned acquire() {
-    if constexpr (kStages == 1) {
+    if constexpr (kKvSlots == 1) {
       __syncthreads();
       load(0);
       await_copies<0>();
       __syncthreads();
       return slot(0);
     } else {
-      await_copies<kStages - 2>();
+      await_copies<kKvSlots - 2>();
       __syncthreads();
-      load(slot_ == 0 ? kStages - 1 : slot_ - 1);
+      load(slot_ == 0 ? kKvSlots - 1 : slot_ - 1);
       const unsigned here = slot(slot_);
-      slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+      slot_ = slot_ + 1 == kKvSlots ? 0 : slot_ + 1;
       return here;
     }
   }

@@ -148,20 +148,12 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   store_output(parts, state.tile(), output, softmax, factors);
 }
 
-// Computes the tiles of one thread block: one tile, or every gridDim.x-th tile if the block is
-// persistent.
+// Computes the tile of one thread block.
 template <class Pipeline>
-__device__ __forceinline__ void attend_tiles(const KernelParts& parts, unsigned shared) {
+__device__ __forceinline__ void attend_tile(const KernelParts& parts, unsigned shared) {
   const AttentionArgs& args = parts.base;
   const TileScheduler<kTileOrder, kBlockM> tile_at(args);
-  if constexpr (kPersistent) {
-    for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
-      attend<Pipeline>(parts, tile_at(tile), shared);
-      __syncthreads();  // the next tile overwrites shared memory that this one still reads
-    }
-  } else {
-    attend<Pipeline>(parts, tile_at(blockIdx.x), shared);
-  }
+  attend<Pipeline>(parts, tile_at(blockIdx.x), shared);
 }
 
 }  // namespace attune

@@ -10,9 +10,9 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr int kStages = 1;
+constexpr int kKvSlots = 1;
 constexpr int kHoldOffsets = 0;
-constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kStages,
+constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kKvSlots,
                                     kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == Dtype::kFp16,
               "Turing's mma.sync takes fp16");
@@ -27,14 +27,14 @@ static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == 
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  attend_tiles<PlainKvPipeline>(parts, shared_address(shared_memory));
+  attend_tile<PlainKvPipeline>(parts, shared_address(shared_memory));
 }
 
 }  // namespace attune

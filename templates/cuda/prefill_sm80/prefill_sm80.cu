@@ -12,10 +12,10 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kStages,
+constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kKvSlots,
                                     kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 static_assert(kArch >= 80, "cp.async and mma.sync m16n8k16 exist from sm_80 on");
-static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
+static_assert(kKvSlots >= 1 && kKvSlots <= 5, "the ring has 1 to 5 slots");
 
 }  // namespace attune
 
@@ -27,7 +27,7 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                    // in the order of the argument parts
         const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
   leave_dropout_state(dropout);
-  attend_tiles<AsyncKvPipeline>(parts, shared_address(shared_memory));
+  attend_tile<AsyncKvPipeline>(parts, shared_address(shared_memory));
 }
 
 }  // namespace attune

@@ -13,13 +13,13 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN,    kWarps,    kStages, kShareKv,
+constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN,    kWarps,    kKvSlots, kShareKv,
                                     kQPlace, kHeadDimQk, kHeadDimV, 4};
 static_assert(kArch >= 80, "cp.async and mma.sync of tf32 exist from sm_80 on");
 static_assert(kDtypeQ == Dtype::kFp32 && kDtypeKv == Dtype::kFp32 && kDtypeO == Dtype::kFp32,
               "operands are fp32");
 static_assert(kTf32Products == 1 || kTf32Products == 3, "1 or 3 products of tf32 make one of fp32");
-static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
+static_assert(kKvSlots >= 1 && kKvSlots <= 5, "the ring has 1 to 5 slots");
 
 }  // namespace attune
 
@@ -31,14 +31,14 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinBlocks)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  attend_tiles<AsyncKvPipeline>(parts, shared_address(shared_memory));
+  attend_tile<AsyncKvPipeline>(parts, shared_address(shared_memory));
 }
 
 }  // namespace attune

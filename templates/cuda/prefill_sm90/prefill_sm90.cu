@@ -29,7 +29,7 @@ constexpr bool kWaitsForPriorGrid = true;
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                    // in the order of the argument parts
         const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,     // where kScoreArgs

@@ -11,8 +11,8 @@ constexpr int kArch = 90;
 
 constexpr int kBlockM = 128;          // rows of Q per block: 64 per consumer warpgroup
 constexpr int kBlockN = 128;          // rows of K and V per step
-constexpr int kCtasPerSm = 1;         // blocks that share a multiprocessor
-constexpr int kStages = 2;            // slots for K, and as many for V
+constexpr int kBlocksPerSm = 1;       // blocks that share a multiprocessor
+constexpr int kKvSlots = 2;           // slots for K, and as many for V
 constexpr int kKvRing = 0;            // > 0: one ring with this many slots for K and V instead
 constexpr int kOverlap = 1;           // softmax overlaps P V of the step before, in each warpgroup
 constexpr int kPingPong = 1;          // warpgroups take turns in issuing wgmma

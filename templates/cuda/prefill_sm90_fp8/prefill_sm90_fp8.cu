@@ -26,8 +26,8 @@ constexpr bool kBlocksFollowWindow = false;  // key blocks align with factor blo
 constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
 // The prior grid to wait for is the kernel of this launch that writes V^T, or else any earlier
 // grid.
-constexpr bool kWaitsForVTranspose = kEarly && !kTransposeInside;
-constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
+constexpr bool kWaitsForVTranspose = !kTransposeInside;
+constexpr bool kWaitsForPriorGrid = kTransposeInside;
 
 }  // namespace attune
 
@@ -40,7 +40,7 @@ constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs

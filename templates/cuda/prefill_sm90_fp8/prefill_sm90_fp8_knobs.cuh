@@ -11,8 +11,8 @@ constexpr int kArch = 90;
 
 constexpr int kBlockM = 192;      // rows of Q per block: 64 per consumer warpgroup
 constexpr int kBlockN = 96;       // rows of K and V per step
-constexpr int kCtasPerSm = 1;     // blocks that share a multiprocessor
-constexpr int kStages = 2;        // slots for K, and as many for V
+constexpr int kBlocksPerSm = 1;   // blocks that share a multiprocessor
+constexpr int kKvSlots = 2;       // slots for K, and as many for V
 constexpr int kKvRing = 0;        // > 0: one ring with this many slots for K and V instead
 constexpr int kOverlap = 1;       // softmax overlaps P V of the step before, in each warpgroup
 constexpr int kPingPong = 1;      // warpgroups take turns in issuing wgmma
@@ -22,7 +22,6 @@ constexpr int kOStaging = 1;      // 1 shared memory and TMA store, 0 16-byte st
 constexpr int kRowMax = 0;        // a grown maximum is detected 0 by a test, 1 by its probabilities
 constexpr int kFlushKeys = 1024;  // keys between flushes of the accumulator; 0 = never
 constexpr int kTransposeInside = 0;  // 1 idle warps transpose V per tile, 0 an earlier kernel does
-constexpr int kEarly = 1;            // kernels start while the previous kernel still runs
 constexpr int kKvSplits = 1;         // blocks that share one tile of Q, each a part of its keys
 
 }  // namespace attune

@@ -270,7 +270,7 @@ class ScoreGradientTile {
 };
 
 extern "C" __global__ void __launch_bounds__(GradientSide<false, true>::kLayout.threads,
-                                             kMinBlocks)
+                                             kBlocksPerSm)
     attune_kernel(  // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores, const __grid_constant__ AttentionArgs args,
         const __grid_constant__ DropoutArgs dropout,  // where kDropout

@@ -13,7 +13,8 @@ namespace attune {
 constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
 constexpr PrefillSm90Config kSm90Config = {
-    kBlockM,   kBlockN,       kCtasPerSm,          kStages, kKvRing, kKParts, kOStaging, kHeadDimQk,
+    kBlockM,   kBlockN,       kBlocksPerSm,        kKvSlots,
+    kKvRing,   kKParts,       kOStaging,           kHeadDimQk,
     kHeadDimV, kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout =
     kMla ? mla_sm90_layout(kHeadDimQk, kRows).parts : prefill_sm90_layout(kSm90Config);
@@ -22,7 +23,7 @@ constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
 constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    prefill_sm90_registers(kConsumers, kCtasPerSm, kOperandBytes);
+    prefill_sm90_registers(kConsumers, kBlocksPerSm, kOperandBytes);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");

@@ -4,11 +4,11 @@
 // that no plan is made ahead. Host and kernels compile this text.
 //
 // An item is a request, a head of K and up to `row_tile` rows of q that share it; its keys are cut
-// into tiles. Items lie one after the other on a line, request by request. Each item takes `charge`
-// positions for its fixed cost, then one position for each tile that its rows see. The line is cut
-// into equal ranges, one per worker, which may begin and end inside an item. So no worker has more
-// than one tile more than another, and each has at most two incomplete items, whose parts are
-// joined through the workspace.
+// into tiles. Items lie one after the other on a line, request by request. Each item takes
+// `tile_overhead` positions for its fixed cost, then one position for each tile that its rows see.
+// The line is cut into equal ranges, one per worker, which may begin and end inside an item. So no
+// worker has more than one tile more than another, and each has at most two incomplete items, whose
+// parts are joined through the workspace.
 //
 // If there are fewer items than workers, of about the same length, all items are cut into the same
 // number of parts instead: as many as there are workers per item. Then no worker has parts of two
@@ -40,17 +40,17 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 
 // The line, and one worker's range of it.
 struct DecodeRange : DecodeCut {
-  int charge;  // per item; at least 1, so that an item without keys has an owner
-  int items;   // per request
-  int even;    // positions per item if all items are cut alike, empty ones first; else 0
-  int share;   // positions per worker
-  int worker;  // the worker of the range [begin, end)
+  int tile_overhead;  // per item; at least 1, so that an item without keys has an owner
+  int items;          // per request
+  int even;           // positions per item if all items are cut alike, empty ones first; else 0
+  int share;          // positions per worker
+  int worker;         // the worker of the range [begin, end)
   int begin, end;
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {
     if constexpr (kMayCutEach)
       if (cuts_each()) return pieces(tiles.count);
-    return even > 0 ? even : tiles.count + charge;
+    return even > 0 ? even : tiles.count + tile_overhead;
   }
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
     return items * item_cost(tiles);
@@ -69,7 +69,7 @@ struct DecodeRange : DecodeCut {
       if (cuts_each()) return take(total, workers, 1, number);
     take(total, workers, least_share, number);
     if (count < 1 || count > workers || most < 1) return;
-    const int longest = most + charge;
+    const int longest = most + tile_overhead;
     int parts = workers / count;
     if (parts > longest / least_share) parts = longest / least_share;
     if (parts < 1) parts = 1;

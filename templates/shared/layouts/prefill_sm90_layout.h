@@ -34,7 +34,7 @@ namespace attune {
 struct PrefillSm90Config {
   int block_m;
   int block_n;
-  int ctas_per_sm;
+  int blocks_per_sm;
   int stages;
   int kv_ring;
   int k_parts;    // per tile of K; each has a slot
@@ -158,11 +158,11 @@ struct PrefillSm90Registers {
   bool moved;  // false: the launch count already suffices and setmaxnreg is left out
 };
 
-constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_per_sm,
+constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
                                                       int operand_bytes = 2) {
   PrefillSm90Registers r{};
   const int threads = (warpgroups + 1) * kWarpgroupThreads;
-  int launch = 65536 / (threads * ctas_per_sm) / 8 * 8;
+  int launch = 65536 / (threads * blocks_per_sm) / 8 * 8;
   r.launch = launch > 248 ? 248 : launch;
   const int pool = (warpgroups + 1) * r.launch;
   const int least_producer = operand_bytes == 1 ? 24 : 32;  // with fewer it spills

@@ -4,7 +4,7 @@
 //   bench_knob_regret [--target cuda] [--count 32] [--best 4] [--jobs N] [--check 1] [--list ARCH]
 //                     TEMPLATE RULE... < PROBLEMS
 // A rule is a knob with the value that stays: "share_kv=0". With several values, the first legal
-// value stays: "split_kv=0/1" decides for each config, "key_block_n=128,64" for each problem.
+// value stays: "v_slots=2/1" decides for each config, "key_block_n=128,64" for each problem.
 // Reads a problem a line, until each rule has COUNT problems with legal configs that break it.
 // Prints facts of the device, then a JSON object for each problem. --check 0 compares no results
 // with the oracle's. --list prints candidates, runs nothing and needs no device.

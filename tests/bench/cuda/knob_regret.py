@@ -93,20 +93,20 @@ CACHED = ("bf16", "fp16", "bf16", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8")
 MASKED = {"softcap=30": 0.08, "dropout=0.1": 0.08, "alibi=1": 0.08}
 FAMILIES = {
     "prefill_sm90_fp8": Family(
-        ("early=1", "kv_splits=1"), prefill((64, 96, 128, 256), ("e4m3,accuracy=accurate", "e4m3,accuracy=fast"),
+        ("kv_splits=1", ), prefill((64, 96, 128, 256), ("e4m3,accuracy=accurate", "e4m3,accuracy=fast"),
                                             self_share=0.3), 5e14),
-    "prefill_sm80": Family(("share_kv=0", "persistent=0"),
+    "prefill_sm80": Family(("share_kv=0", ),
                            prefill((32, 64, 80, 96, 128, 160, 192, 256), ("bf16", "fp16"), MASKED), 2e14),
     "prefill_sm80_tf32": Family(
         ("share_kv=0", ), prefill((32, 64, 96, 128, 256), ("fp32,accuracy=fast", "fp32,accuracy=split"), MASKED), 4e13),
     "decode_sm80": Family(
-        ("keys=16", "warps=8", "min_blocks=1"),
+        ("keys=16", "warps=8", "blocks_per_sm=1"),
         caches((2, 16), 0.6, (0, 1, 16, 16, 64, 128), CACHED,
                {"batch_invariant=1": 0.1, "softcap=30": 0.1}), 5e13),
-    "cache_sm90": Family(("ctas_per_sm=1", "overlap=1"),
+    "cache_sm90": Family(("row_max=0", "kv_ring=0"),
                          caches((16, 4096), 0, (0, 16, 64, 128), ("bf16", "fp16"), {"softcap=30": 0.1}), 3e14),
-    "backward_sm90": Family(("split_kv=0/1", "split_kv=0,1", "key_block_n=128,64,192"), gradients, 2e14),
-    "backward_sm80": Family(("min_blocks=1", "key_min_blocks=1"), gradients, 8e13),
+    "backward_sm90": Family(("key_block_n=128,64,192", "dout_slots=2/1", "v_slots=2/1"), gradients, 2e14),
+    "backward_sm80": Family(("blocks_per_sm=1", "key_blocks_per_sm=1", "split_kv=0/1"), gradients, 8e13),
     "prefill_cpu": Family(("schedule=1", "unroll=4"), prefill((64, 80, 128), ("fp32", "bf16")), 2e10),
     "backward_cpu": Family(("unroll=4", "block_n=128"), prefill((64, 80, 128), ("fp32", "bf16")), 2e10)}
 CUDA = [name for name in FAMILIES if not name.endswith("_cpu")]

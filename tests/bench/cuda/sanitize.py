@@ -61,9 +61,9 @@ CONFIGS = (
     ("prefill_sm90", SCORED + ",alibi=1", ""),
     ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
     ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
-    # Gradients with default configs, with separate kernels for dk and dv, and with delta computed by the kernel of dq.
+    # Gradients with default configs, with separate kernels for dk and dv (head dim 256), and with delta computed by the
+    # kernel of dq.
     ("backward_sm90", GRADIENTS, ""),
-    ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"), "split_kv=1"),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
     ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
     # One kernel for all gradients: halves of dq's columns, and of its rows.
@@ -112,57 +112,58 @@ CONFIGS = (
     ("backward_sm90", GRADIENTS + ",dropout=0.3,deterministic=1", ""),
     # Caches: each way of loading, teams and gangs of warps, several parts per item.
     ("decode_sm80", CACHE + ",page_size=16",
-     "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+     "loads=2,keys=16,warps=8,team=8,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
     ("decode_sm80", CACHE + ",page_size=32",
-     "loads=2,keys=32,warps=4,team=1,heads=4,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+     "loads=2,keys=32,warps=4,team=1,heads=4,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
     ("decode_sm80", CACHE + ",page_size=3,packed_q=1",
-     "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=1,keys=16,warps=8,team=2,heads=2,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE + ",page_size=3",
-     "loads=3,keys=16,warps=8,team=2,heads=2,stages=2,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=3,keys=16,warps=8,team=2,heads=2,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0",
-     "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=0,keys=16,warps=4,team=2,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
     # 8-bit caches: boxes of 128 columns, rows of an odd number of 16-byte units, q in shared memory.
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=128") + ",page_size=16",
-     "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+     "loads=2,keys=16,warps=8,team=8,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
     ("decode_sm80",
      CACHE.replace("head_dim=64,heads=8/2", "dtype_kv=e4m3,head_dim=128,heads=12/6") + ",page_size=1,packed_q=1",
-     "loads=3,keys=16,warps=8,team=1,heads=8,stages=3,min_blocks=1,min_tiles=2,waits=1"),
+     "loads=3,keys=16,warps=8,team=1,heads=8,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=1"),
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e5m2,head_dim=80") + ",page_size=3,packed_q=1",
-     "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=1,keys=16,warps=8,team=2,heads=2,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=208") + ",alibi=1,sinks=fp32,window=50:0",
-     "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=0,keys=16,warps=4,team=2,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
     # int8, and factors per key, with each way of loading.
     *(("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=int8,head_dim=" + dim) + fields,
-       f"loads={loads},keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0")
+       f"loads={loads},keys=16,warps=4,team=2,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0")
       for loads, dim, fields in ((2, "128", ",page_size=16"), (2, "128", ",page_size=16,kv_factors=keys"),
                                  (1, "80", ",page_size=3,packed_q=1,kv_factors=keys"),
                                  (0, "208", ",kv_factors=keys,alibi=1"))),
     # Caches with wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
     ("cache_sm90", CACHE + ",page_size=16", "block_m=64,block_n=64,ping_pong=0,scheduler=3,min_tiles=2"),
     ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
-    ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),
+    ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,kv_slots=3,row_max=1"),
     ("cache_sm90", CACHE + ",alibi=1,sinks=fp32,window=50:0", "block_m=128,scheduler=3,min_tiles=2"),
     # Programs that read the numbers of a request's rows and keys.
     ("decode_sm80", CACHE + ",page_size=16" + LENGTHS,
-     "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+     "loads=2,keys=16,warps=8,team=8,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
     ("decode_sm80", CACHE + ",page_size=3,packed_q=1" + LENGTHS,
-     "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
+     "loads=1,keys=16,warps=8,team=2,heads=2,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("cache_sm90", CACHE + ",page_size=128" + LENGTHS, "block_m=128,block_n=96,scheduler=2,row_max=1"),
-    ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,stages=3,row_max=1"),
+    ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,kv_slots=3,row_max=1"),
     # Items cut by each request's own length.
-    ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
+    ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,kv_slots=2,blocks_per_sm=1"),
     # Latent attention with tiles of 16, 32 and 64 rows.
     *(("mla_sm90", LATENT + field, config)
       for field, config in ((",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
-                             "scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
+                             "scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
                             (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
-                             "rows=16,scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
+                             "rows=16,scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
                             (",heads=12/1,batch=3,seqlen_q=2,page_size=64,window=90:0",
-                             "rows=32,scheduler=2,pack_heads=16,min_tiles=2,charge=1"),
-                            (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,charge=1"))),
+                             "rows=32,scheduler=2,pack_heads=16,min_tiles=2,tile_overhead=1"),
+                            (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,"
+                             "tile_overhead=1"))),
     # So many split-KV parts that groups of them are joined first.
     *(("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=2000") + ",heads=16/1,batch=1,seqlen_q=1,page_size=64",
-       f"rows={rows},scheduler=3,pack_heads=16,min_tiles=1,charge=1") for rows in (16, 64)),
+       f"rows={rows},scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1") for rows in (16, 64)),
     # More tiles than SMs, one step each: a tile's last sums are read while the next tile's sums are computed.
     ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1",
      "scheduler=2,pack_heads=64"),

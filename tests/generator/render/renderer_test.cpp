@@ -81,7 +81,7 @@ TEST(GoldenDigests, AChangedTextComesWithItsDiff) {
       std::filesystem::path(::testing::TempDir()) / "golden_digests";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
-  const std::string text = "constexpr int kStages = 2;\n", other = "constexpr int kStages = 3;\n";
+  const std::string text = "constexpr int kKvSlots = 2;\n", other = "constexpr int kKvSlots = 3;\n";
   std::ofstream(folder / "digests.txt") << "# a remark\n" << xxh3_128_hex(text) << " a kernel\n";
   const auto difference = [&](const std::string& name, const std::string& rendered) {
     return testing::GoldenDigests(folder / "digests.txt", folder / "kept")
@@ -91,7 +91,7 @@ TEST(GoldenDigests, AChangedTextComesWithItsDiff) {
             std::string::npos);
   EXPECT_EQ(difference("a kernel", text), "");
   const std::string diff = difference("a kernel", other);
-  EXPECT_NE(diff.find("-constexpr int kStages = 2;\n+constexpr int kStages = 3;"),
+  EXPECT_NE(diff.find("-constexpr int kKvSlots = 2;\n+constexpr int kKvSlots = 3;"),
             std::string::npos)
       << diff;
   EXPECT_NE(difference("another", text).find("has no line"), std::string::npos);
@@ -182,7 +182,8 @@ TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
   EXPECT_EQ(plain.count(parts + "epilogue_words.cuh"), 0U);
   EXPECT_EQ(plain.count(parts + "epilogue_tma.cuh"), 1U);
   EXPECT_EQ(files("row_max=1").count(parts + "recompute_scores.cuh"), 1U);
-  EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,stages=2").count(parts + "kv_split.cuh"), 1U);
+  EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,kv_slots=2").count(parts + "kv_split.cuh"),
+            1U);
 }
 
 TEST(Renderer, PartsForWideHeadsAreOnlyInTheirText) {

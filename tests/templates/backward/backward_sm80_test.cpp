@@ -71,7 +71,7 @@ TEST(BackwardSm80Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
           for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, all[i])) {
             expect_regions(regions_of(kernel.tile), kernel.shared_bytes());
             EXPECT_LE(kernel.shared_bytes(), arch.shared_bytes_per_block);
-            EXPECT_LT(kernel.accumulators() * kernel.threads() * kernel.min_blocks,
+            EXPECT_LT(kernel.accumulators() * kernel.threads() * kernel.blocks_per_sm,
                       arch.registers_per_sm);
           }
       }
@@ -159,14 +159,14 @@ TEST(BackwardSm80Space, SentencesNameTheRule) {
     return space.broken(config).value_or("");
   };
   EXPECT_NE(broken({{"block_m", 64}, {"warps", 8}}).find("16 or 32"), std::string::npos);
-  EXPECT_NE(broken({{"key_block_n", 128}, {"key_warps", 8}, {"key_block_m", 64}, {"key_stages", 3}})
+  EXPECT_NE(broken({{"key_block_n", 128}, {"key_warps", 8}, {"key_block_m", 64}, {"q_slots", 3}})
                 .find("shared memory"),
             std::string::npos);
   EXPECT_NE(broken({{"key_block_n", 128},
                     {"key_warps", 4},
                     {"key_block_m", 16},
-                    {"key_stages", 1},
-                    {"key_min_blocks", 1}})
+                    {"q_slots", 1},
+                    {"key_blocks_per_sm", 1}})
                 .find("registers"),
             std::string::npos);
 }

@@ -180,14 +180,14 @@ class Numerics : public DeviceFixture {
   // Checks a config that random choices seldom hit: `changes` to a config of 64x64 tiles.
   void check_sm90(const std::string& problem, const std::string& changes,
                   const std::string& trace) {
-    check_changed("prefill_sm90", "dtype=bf16," + problem,
-                  "row_max=0,rescale_threshold=8,pack_heads=1", changes, trace);
+    check_changed("prefill_sm90", "dtype=bf16," + problem, "row_max=0,pack_heads=1", changes,
+                  trace);
   }
 
   void check_sm90_fp8(const std::string& problem, const std::string& changes,
                       const std::string& trace) {
     check_changed("prefill_sm90_fp8", "dtype=e4m3," + problem,
-                  "row_max=0,flush_keys=512,transpose_inside=0,early=1", changes, trace);
+                  "row_max=0,flush_keys=512,transpose_inside=0", changes, trace);
   }
 
   void check_changed(const std::string& name, const std::string& problem,
@@ -226,7 +226,8 @@ class Numerics : public DeviceFixture {
 
   static Config changed_config(const std::string& own_knobs, const std::string& changes) {
     Config config = parse_config(
-        "block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,"
+        "block_m=64,block_n=64,blocks_per_sm=1,kv_slots=2,kv_ring=0,overlap=1,ping_pong=0,"
+        "scheduler=1,"
         "l2_section_mb=0,o_staging=1,kv_splits=1," +
         own_knobs);
     const Config changed = parse_config(changes);

@@ -27,7 +27,7 @@ TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
   for (const char* overlap : {"0", "1"})
     check_sm90(
         "head_dim=128,heads=4/2,mask=causal_bottom_right",
-        std::string("ctas_per_sm=2,kv_ring=3,scheduler=2,l2_section_mb=32,overlap=") + overlap,
+        std::string("blocks_per_sm=2,kv_ring=3,scheduler=2,l2_section_mb=32,overlap=") + overlap,
         "one ring");
 }
 
@@ -44,7 +44,7 @@ TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
              "block_m=192,block_n=80,kv_ring=3,scheduler=2,l2_section_mb=32", trace);
   check_sm90("head_dim=80,heads=4/2,alibi=1", "block_m=128,kv_ring=5,row_max=1,ping_pong=1", trace);
   check_sm90("head_dim=128,heads=4/2,alibi=1" + causal,
-             "ctas_per_sm=2,kv_ring=3,overlap=0,scheduler=2,l2_section_mb=32", trace);
+             "blocks_per_sm=2,kv_ring=3,overlap=0,scheduler=2,l2_section_mb=32", trace);
   for (const char* split : {"block_n=96,kv_splits=4,", "block_n=80,kv_ring=3,kv_splits=3,"})
     check_sm90("head_dim=128,heads=8/2,alibi=1" + causal,
                std::string(split) + "scheduler=0,l2_section_mb=32", trace);
@@ -61,7 +61,7 @@ TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
     for (const char* ring : {"0", "3"})
       check_lengths("prefill_sm90",
                     std::string("dtype=bf16,head_dim=128,batch=2,heads=4/2,alibi=1,") + lengths,
-                    "row_max=0,rescale_threshold=8,pack_heads=1",
+                    "row_max=0,pack_heads=1",
                     std::string("block_m=128,l2_section_mb=32,kv_ring=") + ring);
 }
 
@@ -101,7 +101,7 @@ TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   check_sm90("head_dim=128,heads=16/1" + causal,
              "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
   check_sm90("head_dim=64,heads=64/1" + causal,
-             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
+             "blocks_per_sm=3,kv_slots=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
              "packed");
 }
 
@@ -122,7 +122,7 @@ TEST_F(Cuda, IdleRowsOfSm90KeepTheRule) {
   check_sm90("head_dim=128,seqlen_q=1,seqlen_kv=600,heads=28/4",
              "block_n=96,scheduler=0,kv_splits=2,pack_heads=8", "idle rows");
   check_sm90("head_dim=64,heads=33/1" + causal,
-             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
+             "blocks_per_sm=3,kv_slots=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
              "idle rows");
 }
 
@@ -145,13 +145,14 @@ TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
   const char* trace = "dropout";
   check_sm90("head_dim=64,heads=4/2,dropout=0.5", "block_m=192,block_n=128,row_max=1,ping_pong=1",
              trace);
-  check_sm90("head_dim=72,heads=4/2,dropout=0.1", "block_n=80,ctas_per_sm=2,overlap=0", trace);
+  check_sm90("head_dim=72,heads=4/2,dropout=0.1", "block_n=80,blocks_per_sm=2,overlap=0", trace);
   check_sm90("head_dim=128,heads=4/2,window=70:0" + causal,
              "block_m=192,block_n=80,kv_ring=3,scheduler=2,l2_section_mb=32", trace);
   check_sm90("head_dim=128,heads=8/2" + causal,
              "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
   check_sm90("head_dim=64,heads=64/1" + causal,
-             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
+             "blocks_per_sm=3,kv_slots=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=4",
+             trace);
   check_sm90("head_dim=128,heads=9/1" + causal,
              "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4", trace);
   check_sm90("head_dim=128,heads=4/2,softcap=20,documents=1,dropout=0.25", "block_m=128,block_n=64",
@@ -191,7 +192,7 @@ TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   check_sm90("head_dim=128" + narrow, "block_m=192,kv_ring=3,scheduler=2,l2_section_mb=32",
              "skipped, one ring");
   check_sm90("head_dim=64" + narrow,
-             "block_m=128,ctas_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32",
+             "block_m=128,blocks_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32",
              "skipped, no overlap");
   check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3",
              "skipped, split");
@@ -211,7 +212,7 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=192,transpose_inside=1,scheduler=2,l2_section_mb=32",
                  "skipped, transposed inside");
   check_sm90_fp8("head_dim=64" + narrow + fast,
-                 "block_m=128,ctas_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32",
+                 "block_m=128,blocks_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32",
                  "skipped, no overlap");
   check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast,
                  "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
@@ -224,10 +225,9 @@ TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
   open("cuda");
   for (const char* changes :
        {"transpose_inside=1,scheduler=2", "transpose_inside=0,kv_ring=5,scheduler=1"})
-    check_lengths("prefill_sm90_fp8",
-                  "dtype=e4m3,batch=2,head_dim=256,heads=70/2,seqlen_q=9,seqlen_kv=1300",
-                  "row_max=0,flush_keys=512,early=1",
-                  std::string("block_m=128,block_n=128,o_staging=0,") + changes);
+    check_lengths(
+        "prefill_sm90_fp8", "dtype=e4m3,batch=2,head_dim=256,heads=70/2,seqlen_q=9,seqlen_kv=1300",
+        "row_max=0,flush_keys=512", std::string("block_m=128,block_n=128,o_staging=0,") + changes);
 }
 
 // A window ends before the last rows: whole warpgroups see nothing, while others of the same tile
@@ -236,13 +236,12 @@ TEST_F(Cuda, WarpgroupsWithoutKeysOfSm90KeepTheRule) {
   open("cuda");
   const std::string behind =
       ",batch=2,heads=4/2,seqlen_q=232,seqlen_kv=95,mask=causal_top_left,window=64:-";
-  check_lengths("prefill_sm90", "dtype=bf16,head_dim=64" + behind,
-                "row_max=0,rescale_threshold=8,pack_heads=1", "block_m=128");
+  check_lengths("prefill_sm90", "dtype=bf16,head_dim=64" + behind, "row_max=0,pack_heads=1",
+                "block_m=128");
   check_lengths("prefill_sm90", "dtype=bf16,head_dim=128,softcap=20" + behind,
-                "row_max=1,rescale_threshold=8,pack_heads=2",
-                "block_m=192,scheduler=0,l2_section_mb=32");
+                "row_max=1,pack_heads=2", "block_m=192,scheduler=0,l2_section_mb=32");
   check_lengths("prefill_sm90_fp8", "dtype=e4m3,head_dim=64" + behind,
-                "row_max=0,flush_keys=512,early=1,transpose_inside=0",
+                "row_max=0,flush_keys=512,transpose_inside=0",
                 "block_m=128,block_n=96,l2_section_mb=16");
 }
 

@@ -16,7 +16,7 @@
 
 namespace attune {
 constexpr Dtype kDtypeKv = Dtype::kE4m3;
-constexpr int kBlockM = 64, kBlockN = ATTUNE_TEST_BLOCK_N, kCtasPerSm = 1, kStages = 2;
+constexpr int kBlockM = 64, kBlockN = ATTUNE_TEST_BLOCK_N, kBlocksPerSm = 1, kKvSlots = 2;
 constexpr int kKvRing = 0, kKParts = 1, kOStaging = 0, kScheduler = 1, kKvSplits = 1,
               kPackHeads = 1;
 constexpr int kHeadDimQk = 64, kHeadDimV = ATTUNE_TEST_HEAD_DIM;

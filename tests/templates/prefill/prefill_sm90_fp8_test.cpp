@@ -183,7 +183,7 @@ TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
     for (const Config& c : prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate()) {
       if (!c.at("transpose_inside")) continue;
       EXPECT_EQ(c.at("kv_ring"), 0) << c.to_text();
-      if (first && c.at("block_m") == 128 && c.at("block_n") == 128 && c.at("stages") == 2)
+      if (first && c.at("block_m") == 128 && c.at("block_n") == 128 && c.at("kv_slots") == 2)
         *first = c.to_text();
       ++found;
     }
@@ -203,7 +203,6 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
       "mask=causal_bottom_right");
   Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("scheduler", 2);
-  c.set("early", 1);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
   ASSERT_EQ(plan.steps.size(), 2u);
   EXPECT_EQ(plan.steps[0].entry, "attune_transpose_v");
@@ -243,7 +242,7 @@ TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
   Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   for (const auto& [knob, value] : {std::pair{"block_m", 128},
                                     {"block_n", 128},
-                                    {"stages", 2},
+                                    {"kv_slots", 2},
                                     {"o_staging", 0},
                                     {"transpose_inside", 1},
                                     {"scheduler", 2}})
@@ -301,7 +300,6 @@ TEST_F(PrefillSm90Fp8Compile, TransposingBlocksWaitBeforeTheyLetTheNextGridStart
     const Problem p = parse_problem(text);
     Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     c.set("transpose_inside", 0);
-    c.set("early", 1);
     const std::string all =
         nvrtc_ptx(render(prefill_sm90_fp8(), spec_of(p), hopper(), c), hopper());
     const size_t entry = all.find("_transpose_v(");

@@ -96,7 +96,7 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("registers"), std::string::npos);
   c.set("block_m", 128);
   c.set("kv_ring", 0);
-  c.set("stages", 3);
+  c.set("kv_slots", 3);
   c.set("o_staging", 1);
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
@@ -206,9 +206,10 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   const Problem p = parse_problem(
       "dtype=bf16,head_dim=128,heads=8/2,batch=4,seqlen=1000,mask=causal_bottom_right");
   Config c = parse_config(
-      "block_m=128,block_n=128,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=2,"
+      "block_m=128,block_n=128,blocks_per_sm=1,kv_slots=2,kv_ring=0,overlap=1,ping_pong=0,"
+      "scheduler=2,"
       "l2_section_mb=32,o_staging=1,row_max=0,"
-      "rescale_threshold=8,pack_heads=1,kv_splits=1");
+      "pack_heads=1,kv_splits=1");
   LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.main().num_tiles, 8 * 8 * 4);
   EXPECT_EQ(plan.main().grid_x, 132u);
@@ -324,7 +325,7 @@ TEST(PrefillSm90Cost, CountsTheStepsThatWarpgroupsLeaveOut) {
   config.set("block_m", 128);
   config.set("block_n", 64);
   const Shape shape = shape_of(p);
-  const double slots = 132.0 * static_cast<double>(config.at("ctas_per_sm"));
+  const double slots = 132.0 * static_cast<double>(config.at("blocks_per_sm"));
   const double tiles = 64.0 * 8192 / 128;
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kE4m3}) {
     KernelSpec either = spec;
@@ -360,7 +361,7 @@ TEST_F(PrefillSm90Compile, TermsOfDiagonalsCompileInEveryPipeline) {
   const Problem p =
       parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096,mask=causal_bottom_right,alibi=1");
   for (const char* pipeline : {"block_m=128,block_n=128,kv_ring=0,row_max=0",
-                               "block_m=192,block_n=80,kv_ring=0,stages=2,row_max=1"}) {
+                               "block_m=192,block_n=80,kv_ring=0,kv_slots=2,row_max=1"}) {
     Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     const Config changed = parse_config(pipeline);
     for (const auto& [knob, value] : changed.knobs()) c.set(knob, value);

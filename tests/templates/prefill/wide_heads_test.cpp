@@ -17,8 +17,9 @@ class Cuda : public DeviceFixture {
     const Problem p = parse_problem("dtype=bf16,batch=2," + problem);
     if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
     Config config = parse_config(
-        "block_m=128,block_n=64,ctas_per_sm=1,stages=1,kv_ring=0,overlap=1,ping_pong=0,scheduler=2,"
-        "l2_section_mb=32,o_staging=0,row_max=1,rescale_threshold=8,pack_heads=1,kv_splits=1");
+        "block_m=128,block_n=64,blocks_per_sm=1,kv_slots=1,kv_ring=0,overlap=1,ping_pong=0,"
+        "scheduler=2,"
+        "l2_section_mb=32,o_staging=0,row_max=1,pack_heads=1,kv_splits=1");
     const Config changed = parse_config(changes);
     for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
     const std::string trace = problem + " " + changes;
@@ -50,9 +51,9 @@ TEST_F(Cuda, PartsOfKAndSlicesOfV) {
 TEST_F(Cuda, OneSliceOfVAndThree) {
   open("cuda");
   check("head_dim=320,heads=3/1,seqlen_q=130,seqlen_kv=257",
-        "v_slices=1,k_parts=1,block_n=48,stages=2,scheduler=1,l2_section_mb=0");
+        "v_slices=1,k_parts=1,block_n=48,kv_slots=2,scheduler=1,l2_section_mb=0");
   check("head_dim_qk=264,head_dim_v=296,heads=2/1,seqlen_q=190,seqlen_kv=190,mask=causal_top_left",
-        "block_m=64,v_slices=3,k_parts=1,block_n=32,stages=3,scheduler=0");
+        "block_m=64,v_slices=3,k_parts=1,block_n=32,kv_slots=3,scheduler=0");
 }
 
 // The last case hides 4 blocks of keys from one warpgroup of a tile but not from the other.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_sm90: gradients of attention for sm_90a (Hopper). One kernel makes dQ, another dK and
-// dV; a third makes dV if registers do not hold both (split_kv). It serves every problem of the
-// group. Source: templates/cuda/backward_sm90/two_kernels/.
+// dV; a third makes dV if registers do not hold both. It serves every problem of the group. Source:
+// templates/cuda/backward_sm90/two_kernels/.
 //
 // The way of a choice: space() has the knobs of both kernels and a rule for each kernel.
 // default_config() takes the cheapest legal knobs of each kernel by itself. predicted_cost() adds
@@ -20,15 +20,31 @@ namespace {
 
 int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
 
-bool splits(const Config& config) { return config.at("split_kv") != 0; }
+const Arch& hopper() {
+  static const Arch arch = parse_arch("sm_90a");
+  return arch;
+}
+
+KeysTile keys_tile(const Config& c) {
+  return {knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "q_slots"),
+          knob(c, "dout_slots")};
+}
+
+// True if dK and dV have a kernel each: one kernel has too few registers, or too little shared
+// memory, for both. Where one kernel fits, two never won (two_kernels/LOG.md).
+bool splits(const KernelSpec& spec, const Config& c) {
+  return makes(spec, Gradients::kK) && makes(spec, Gradients::kV) &&
+         broken_kernel(backward_keys_kernel(spec, keys_tile(c), BackwardMakes::kDkDv), spec,
+                       hopper());
+}
 
 // Returns one or two kernels, in the order of a launch; none if neither dK nor dV is needed.
 std::vector<BackwardKernel> keys_kernels(const KernelSpec& spec, const Config& c) {
-  const KeysTile tile{knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "q_slots"),
-                      knob(c, "dout_slots")};
-  const auto one = [&](BackwardMakes what) { return backward_keys_kernel(spec, tile, what); };
+  const auto one = [&](BackwardMakes what) {
+    return backward_keys_kernel(spec, keys_tile(c), what);
+  };
   const bool k = makes(spec, Gradients::kK), v = makes(spec, Gradients::kV);
-  if (k && v && splits(c)) return {one(BackwardMakes::kDk), one(BackwardMakes::kDv)};
+  if (splits(spec, c)) return {one(BackwardMakes::kDk), one(BackwardMakes::kDv)};
   if (k && v) return {one(BackwardMakes::kDkDv)};
   if (k || v) return {one(k ? BackwardMakes::kDk : BackwardMakes::kDv)};
   return {};
@@ -48,7 +64,6 @@ class TwoKernels final : public GradientsSm90 {
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
-    const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
     const std::vector<Knob> knobs{
         {"block_m", values_if(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
         {"block_n", values_if(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
@@ -59,7 +74,6 @@ class TwoKernels final : public GradientsSm90 {
          "rows per step of dk and dv"},
         {"q_slots", values_if(keys, {2, 3}), "tiles of q in shared memory"},
         {"dout_slots", values_if(keys, {1, 2, 3}), "tiles of dout in shared memory"},
-        {"split_kv", values_if(both, {0, 1}), "separate kernels for dk and dv"},
         {"fold_sums", values_if(rows, {0, 1}),
          "the kernel of dq computes delta, instead of a separate step"}};
     std::vector<Constraint> rules;
@@ -69,9 +83,9 @@ class TwoKernels final : public GradientsSm90 {
                        }});
     if (keys)
       rules.push_back(
-          {"keys",
-           {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv"},
-           [=](const Config& c) { return broken_kernels(keys_kernels(spec, c), spec, arch); }});
+          {"keys", {"key_block_n", "key_block_m", "q_slots", "dout_slots"}, [=](const Config& c) {
+             return broken_kernels(keys_kernels(spec, c), spec, arch);
+           }});
     return {knobs, rules};
   }
 
@@ -88,7 +102,7 @@ class TwoKernels final : public GradientsSm90 {
         });
     const std::optional<Config> best = cheapest(
         all.knobs(), rows.value_or(first),
-        {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fold_sums"},
+        {"key_block_n", "key_block_m", "q_slots", "dout_slots", "fold_sums"},
         [&](const Config& c) { return !all.broken(c); },
         [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
     if (!best) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
@@ -105,9 +119,10 @@ class TwoKernels final : public GradientsSm90 {
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config& config) const override {
     std::vector<Constant> all = gradient_constants();
+    all.push_back({"int", "kSplitKv", splits(spec, config) ? "1" : "0"});
     all.push_back(flag("kHasKeys", makes_keys(spec)));
     all.push_back(flag("kKeysMakeK", makes(spec, Gradients::kK)));
-    all.push_back(flag("kKeysMakeV", makes(spec, Gradients::kV) && !splits(config)));
+    all.push_back(flag("kKeysMakeV", makes(spec, Gradients::kV) && !splits(spec, config)));
     return all;
   }
 
@@ -136,7 +151,7 @@ class TwoKernels final : public GradientsSm90 {
     if (has_sums(spec, config)) all.workspace = {{.name = "row_sums"}};
     if (!folds) all.steps.push_back(prepare_step());
     for (const BackwardKernel& kernel : kernels(spec, config)) {
-      const bool second = kernel.makes == BackwardMakes::kDv && splits(config);
+      const bool second = kernel.makes == BackwardMakes::kDv && splits(spec, config);
       all.steps.push_back(gradient_step(kernel, spec,
                                         kernel.of_rows() ? kEntryName
                                         : second         ? "attune_values"

@@ -102,15 +102,15 @@ double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaCon
   }
   const double tiles = heads * static_cast<double>(row_blocks);
   const double average = samples == 0 ? 0 : sum / static_cast<double>(samples);
-  const double slots = static_cast<double>(device.sm_count) * c.min_blocks;
+  const double slots = static_cast<double>(device.sm_count) * c.blocks_per_sm;
   const double resident =
-      std::min<double>(c.min_blocks, std::max(1.0, std::floor(tiles / device.sm_count)));
+      std::min<double>(c.blocks_per_sm, std::max(1.0, std::floor(tiles / device.sm_count)));
   const double round = step_clocks(spec, arch, c, resident);
   const double waves = tiles / slots;
   const double filled = tiles_differ_in_length(spec)
                             ? std::max(waves, longest / std::max(average, 1.0)) + 0.15
                             : std::max(1.0, waves + 0.3);
-  return filled * (average * round + kTileClocks * (c.persistent ? 1.3 : 1.0));
+  return filled * (average * round + kTileClocks);
 }
 
 }  // namespace attune

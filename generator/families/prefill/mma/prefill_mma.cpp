@@ -30,17 +30,11 @@ constexpr int kMaxKeysInFlight = 192;
 
 MmaConfig mma_config(const Config& config) {
   const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
-  return {knob("block_m"),
-          knob("block_n"),
-          knob("warps"),
-          static_cast<int>(config.get("stages", 1)),
-          knob("share_kv"),
-          knob("q_place"),
-          knob("min_blocks"),
-          static_cast<int>(config.get("hold_offsets", 0)),
-          knob("persistent"),
-          knob("tile_order"),
-          static_cast<int>(config.get("load_hint", kPlainLoadHint))};
+  return {knob("block_m"),       knob("block_n"),
+          knob("warps"),         static_cast<int>(config.get("kv_slots", 1)),
+          knob("share_kv"),      knob("q_place"),
+          knob("blocks_per_sm"), static_cast<int>(config.get("hold_offsets", 0)),
+          knob("tile_order"),    static_cast<int>(config.get("load_hint", kPlainLoadHint))};
 }
 
 int mma_row_bytes(const KernelSpec& spec, int head_dim) {
@@ -99,19 +93,16 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
           {"q_place",
            {kQShared, kQRegisters, kQRegistersThroughRing},
            "Q is in 0: shared memory, 1: registers, 2: registers, loaded through the ring"},
-          {"min_blocks",
+          {"blocks_per_sm",
            {1, 2, 3, 4},
            "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent",
-           masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
-           "1: persistent blocks, as many as fit"},
           {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
            "0: rows first, 1: longest first, 2: longest first in sections of L2 size"}};
 }
 
 std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
   std::vector<Knob> knobs = mma_tile_knobs(spec);
-  knobs.push_back({"stages",
+  knobs.push_back({"kv_slots",
                    {1, 2, 3, 4, 5},
                    "slots of the ring for K and for V (share_kv=1: for both together)"});
   for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
@@ -131,7 +122,7 @@ int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 10
 
 int register_cap(const Arch& arch, const MmaConfig& c) {
   const int per_thread =
-      arch.registers_per_sm / (c.threads() * c.min_blocks) / kRegisterStep * kRegisterStep;
+      arch.registers_per_sm / (c.threads() * c.blocks_per_sm) / kRegisterStep * kRegisterStep;
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
@@ -171,8 +162,8 @@ int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaC
 int most_blocks(const KernelSpec& spec, const Arch& arch, MmaConfig c) {
   const int by_memory = std::min(blocks_by_shared_memory(spec, arch, c), kMaxBlocksTried);
   for (const int spare : {is_8_bit(spec) ? kSpareOf8Bits : 0, 0})
-    for (c.min_blocks = by_memory; c.min_blocks > 0; --c.min_blocks)
-      if (registers_needed(spec, arch, c) + spare <= register_cap(arch, c)) return c.min_blocks;
+    for (c.blocks_per_sm = by_memory; c.blocks_per_sm > 0; --c.blocks_per_sm)
+      if (registers_needed(spec, arch, c) + spare <= register_cap(arch, c)) return c.blocks_per_sm;
   return 0;
 }
 
@@ -186,7 +177,7 @@ std::optional<std::string> rows_rule(const KernelSpec&, const Arch&, const MmaCo
 
 std::optional<std::string> slots_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
   if (!c.share_kv || c.stages % 2 == 1) return std::nullopt;
-  return fmt::format("{} slots that K and V share are {} of each: use share_kv=0,stages={}",
+  return fmt::format("{} slots that K and V share are {} of each: use share_kv=0,kv_slots={}",
                      c.stages, c.stages / 2, c.stages / 2);
 }
 
@@ -203,9 +194,9 @@ std::optional<std::string> shared_memory_rule(const KernelSpec& spec, const Arch
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
-  if (c.min_blocks <= blocks_by_shared_memory(spec, arch, c)) return std::nullopt;
+  if (c.blocks_per_sm <= blocks_by_shared_memory(spec, arch, c)) return std::nullopt;
   return fmt::format("{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
-                     c.min_blocks, bytes, arch.shared_bytes_per_sm);
+                     c.blocks_per_sm, bytes, arch.shared_bytes_per_sm);
 }
 
 std::optional<std::string> registers_rule(const KernelSpec& spec, const Arch& arch,
@@ -214,14 +205,15 @@ std::optional<std::string> registers_rule(const KernelSpec& spec, const Arch& ar
   const int cap = register_cap(arch, c);
   if (needed <= cap) return std::nullopt;
   return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave it {}",
-                     needed, c.min_blocks, c.threads(), cap);
+                     needed, c.blocks_per_sm, c.threads(), cap);
 }
 
 std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& arch,
                                           const MmaConfig& c) {
   const int most = most_blocks(spec, arch, c);
-  if (c.min_blocks == most) return std::nullopt;
-  return fmt::format("min_blocks is {}, but {} blocks fit a multiprocessor", c.min_blocks, most);
+  if (c.blocks_per_sm == most) return std::nullopt;
+  return fmt::format("blocks_per_sm is {}, but {} blocks fit a multiprocessor", c.blocks_per_sm,
+                     most);
 }
 
 std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch,
@@ -240,19 +232,19 @@ std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch
   if (c.q_place != kQRegistersThroughRing) return std::nullopt;
   MmaConfig own = c;
   own.q_place = kQRegisters;
-  if (most_blocks(spec, arch, own) < c.min_blocks) return std::nullopt;
+  if (most_blocks(spec, arch, own) < c.blocks_per_sm) return std::nullopt;
   return fmt::format("{} blocks also fit with separate shared memory for Q: use q_place=1",
-                     c.min_blocks);
+                     c.blocks_per_sm);
 }
 
 // Knobs besides tile and ring are nearly independent: trying them one at a time finds their gains.
 std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, const MmaConfig& c) {
   const bool made_anew = !c.hold_offsets && arch.compute_capability >= 80;
   const int variants = made_anew + (c.share_kv != 0) + (c.q_place != kQShared) +
-                       (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
+                       (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
   if (variants <= 1) return std::nullopt;
   return fmt::format(
-      "{} of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 are "
+      "{} of hold_offsets=0, share_kv, q_place, tile_order=2 and load_hint=0 are "
       "set; must be at most one",
       variants);
 }
@@ -285,7 +277,7 @@ Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
                                 const Config& config) const {
   const MmaConfig c = mma_config(config);
   return {c.threads(), prefill_sm80_shared_bytes(mma_layout(slice_of(spec, config), c)),
-          register_cap(arch, c), c.min_blocks};
+          register_cap(arch, c), c.blocks_per_sm};
 }
 
 LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& config) const {
@@ -300,12 +292,11 @@ LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& conf
 }
 
 LaunchSizes PrefillMma::sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
-                              const DeviceFacts& device) const {
+                              const DeviceFacts&) const {
   const MmaConfig c = mma_config(config);
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q * v_slices(config));
-  const int blocks = c.persistent ? std::min(tiles, device.sm_count * c.min_blocks) : tiles;
-  LaunchSizes sizes{.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
+  LaunchSizes sizes{.steps = {{.grid_x = grid_extent(tiles), .num_tiles = tiles}}};
   add_block_map(spec, shape,
                 {.row_blocks = row_blocks, .head_tiles = shape.num_heads_q, .block_n = c.block_n},
                 &sizes);
@@ -347,8 +338,8 @@ std::optional<Config> PrefillMma::with_most_blocks(
   Config config;
   for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
   for (const auto& [knob, value] : chosen) config.set(knob, value);
-  for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
-    config.set("min_blocks", min_blocks);
+  for (int blocks_per_sm = 1; blocks_per_sm <= kMaxBlocksTried; ++blocks_per_sm) {
+    config.set("blocks_per_sm", blocks_per_sm);
     if (!legal.broken(config)) return config;
   }
   return std::nullopt;

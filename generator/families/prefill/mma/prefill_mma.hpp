@@ -13,11 +13,11 @@
 
 namespace attune {
 
-// The knobs of one config as numbers. stages is 1, hold_offsets 0 and load_hint 128 if the family
-// has no such knob.
+// The knobs of one config as numbers. stages (kv_slots) is 1, hold_offsets 0 and load_hint 128 if
+// the family has no such knob.
 struct MmaConfig {
-  int block_m, block_n, warps, stages, share_kv, q_place, min_blocks, hold_offsets, persistent,
-      tile_order, load_hint;
+  int block_m, block_n, warps, stages, share_kv, q_place, blocks_per_sm, hold_offsets, tile_order,
+      load_hint;
 
   int threads() const { return 32 * warps; }
   int row_tiles() const { return block_m / (16 * warps); }  // m16 tiles per warp
@@ -60,8 +60,8 @@ class PrefillMma : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override;
 
  protected:
-  // Returns a config with these values, the one legal min_blocks for them, and the first value of
-  // every other knob; nullopt if it is not legal.
+  // Returns a config with these values, the one legal blocks_per_sm for them, and the first value
+  // of every other knob; nullopt if it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
   // Returns the default for heads of more than 256 columns.

@@ -79,7 +79,7 @@ class PrefillSm80 final : public PrefillMma {
           (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128))
         continue;
       const auto config = with_tile(legal, tile, makes_offsets_anew(spec, arch, tile));
-      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
+      if (config && config->at("warps") * config->at("blocks_per_sm") >= kEnoughWarps)
         return with_room(spec, legal, *config);
       if (config && !small) small = config;
     }
@@ -112,7 +112,7 @@ class PrefillSm80 final : public PrefillMma {
     if (!is_scored(spec) && !drops) return config;
     if (reads_several_elements(spec)) {
       Config staged = config;
-      staged.set("stages", 2);
+      staged.set("kv_slots", 2);
       Config lower = with_room_for_scores(legal, staged, 32, 64);
       if (!legal.broken(lower)) return lower;
     }
@@ -120,10 +120,10 @@ class PrefillSm80 final : public PrefillMma {
     const bool crowded = drops && widest <= widest_of_16_rows;
     Config roomier = with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
     // Dropout signs with both window limits spill if four blocks leave a thread 128 registers.
-    if (drops && widest > kHeadDimOf3Blocks && roomier.at("min_blocks") > 3) {
+    if (drops && widest > kHeadDimOf3Blocks && roomier.at("blocks_per_sm") > 3) {
       Config staged = roomier;
-      staged.set("stages", 2);
-      staged.set("min_blocks", 3);
+      staged.set("kv_slots", 2);
+      staged.set("blocks_per_sm", 3);
       if (!legal.broken(staged)) return staged;
       return with_room_for_signs(legal, roomier);
     }
@@ -133,16 +133,16 @@ class PrefillSm80 final : public PrefillMma {
   // Dropout signs lack registers with 128 x 64 elements at head dim 128, and with four blocks of 64
   // x 32.
   static Config with_room_for_signs(const SearchSpace& legal, const Config& config) {
-    if (config.at("block_m") * config.at("block_n") < 128 * 64 && config.at("min_blocks") <= 3)
+    if (config.at("block_m") * config.at("block_n") < 128 * 64 && config.at("blocks_per_sm") <= 3)
       return config;
     Config square = config;
     square.set("block_m", 64);
     square.set("block_n", 64);
-    for (const int64_t stages : {config.at("stages"), int64_t{1}})
+    for (const int64_t stages : {config.at("kv_slots"), int64_t{1}})
       for (const int64_t blocks : {3, 2})
         for (const int64_t held : {0, 1}) {
-          square.set("stages", stages);
-          square.set("min_blocks", blocks);
+          square.set("kv_slots", stages);
+          square.set("blocks_per_sm", blocks);
           square.set("hold_offsets", held);
           if (!legal.broken(square)) return square;
         }
@@ -157,7 +157,7 @@ class PrefillSm80 final : public PrefillMma {
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
-                                                 {"stages", tile.stages},
+                                                 {"kv_slots", tile.stages},
                                                  {"hold_offsets", hold_offsets}}))
         return config;
     return std::nullopt;

@@ -118,9 +118,9 @@ class PrefillSm80Tf32 final : public PrefillMma {
       const auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                    {"block_n", tile.block_n},
                                                    {"warps", tile.warps},
-                                                   {"stages", tile.stages},
+                                                   {"kv_slots", tile.stages},
                                                    {"q_place", tile.q_place}});
-      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
+      if (config && config->at("warps") * config->at("blocks_per_sm") >= kEnoughWarps)
         return with_room(spec, legal, *config);
       if (config && !small) small = config;
     }

@@ -67,10 +67,9 @@ std::vector<int64_t> flush_values(const KernelSpec& spec, const Arch& arch) {
 std::optional<std::string> arithmetic_rule(const Config& config) {
   const int64_t forms = config.at("flush") + 1 - config.at("unpack");
   const bool plain = config.at("share_kv") == 0 && config.at("q_place") == kQShared &&
-                     config.at("persistent") == 0 && config.at("load_hint") == 128;
+                     config.at("load_hint") == 128;
   if (forms == 0 || (forms == 1 && plain)) return std::nullopt;
-  return "flush=1 or unpack=0 is tried alone, with share_kv, q_place and persistent 0 and "
-         "load_hint 128";
+  return "flush=1 or unpack=0 is tried alone, with share_kv and q_place 0 and load_hint 128";
 }
 
 class PrefillSm89 final : public PrefillMma {
@@ -107,7 +106,7 @@ class PrefillSm89 final : public PrefillMma {
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
-                                                 {"stages", tile.stages},
+                                                 {"kv_slots", tile.stages},
                                                  {"hold_offsets", tile.hold_offsets}}))
         return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     }

@@ -45,9 +45,9 @@ Tile tile_of(const KernelSpec& spec, const Config& c) {
   t.block_m = static_cast<int>(c.at("block_m"));
   t.block_n = static_cast<int>(c.at("block_n"));
   t.warpgroups = t.block_m / kWarpgroupRows;
-  t.ctas = static_cast<int>(c.at("ctas_per_sm"));
+  t.ctas = static_cast<int>(c.at("blocks_per_sm"));
   t.splits = static_cast<int>(c.at("kv_splits"));
-  t.stages = static_cast<int>(c.at("stages"));
+  t.stages = static_cast<int>(c.at("kv_slots"));
   t.parts = static_cast<int>(c.get("k_parts", 1));
   t.overlap = c.at("overlap") != 0;
   t.ping_pong = c.at("ping_pong") != 0;
@@ -123,7 +123,7 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
   if (masked && of_128 && t.warpgroups > 1 && t.block_n < short_step) factor *= 1.06;
   const bool causal_long = masked && spec.window_left < 0 && shape.seqlen_kv >= 2048;
   if (narrow && causal_long && t.warpgroups == 4) factor *= 0.95;  // skipped steps, and no gaps
-  if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
+  if (c.at("kv_slots") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : shape.seqlen_kv <= 1024 ? 0.99 : 1.01;

@@ -45,7 +45,7 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
   const int64_t whole_tiles = sm90_tiles(config, shape).count();
   const int tiles = tile_count(whole_tiles * splits);
   const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
-  const int64_t resident = static_cast<int64_t>(device.sm_count) * c.ctas_per_sm;
+  const int64_t resident = static_cast<int64_t>(device.sm_count) * c.blocks_per_sm;
   LaunchSizes sizes;
   sizes.steps[0].num_tiles = tiles;
   sizes.steps[0].grid_x = grid_extent(

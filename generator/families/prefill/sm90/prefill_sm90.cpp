@@ -61,7 +61,7 @@ std::vector<int64_t> part_counts(const KernelSpec& spec) {
 // each may be all that fits.
 void widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
   for (Knob& knob : *knobs) {
-    if (knob.name == "stages") knob.values = {2, 1, 3};
+    if (knob.name == "kv_slots") knob.values = {2, 1, 3};
     if (knob.name == "o_staging" && has_wide_v(spec)) knob.values = {0};
   }
   // They come first, since most rules read them.
@@ -84,7 +84,6 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   std::vector<Knob> all = sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
-       {"rescale_threshold", {8}, "log2 of a row maximum's growth up to which O is not rescaled"},
        {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"}});
   if (has_wide_heads(spec)) widen(spec, &all);
   return all;
@@ -93,12 +92,12 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 // Ties k_parts to other knobs.
 Constraint parts_rule() {
   return {"parts",
-          {"k_parts", "kv_ring", "stages", "block_m"},
+          {"k_parts", "kv_ring", "kv_slots", "block_m"},
           [](const Config& c) -> std::optional<std::string> {
             if (c.at("k_parts") == 1 ||
-                (c.at("kv_ring") == 0 && c.at("stages") == 1 && c.at("block_m") >= 128))
+                (c.at("kv_ring") == 0 && c.at("kv_slots") == 1 && c.at("block_m") >= 128))
               return std::nullopt;
-            return "k_parts above 1 needs one slot of K (stages 1, kv_ring 0) and two warpgroups "
+            return "k_parts above 1 needs one slot of K (kv_slots 1, kv_ring 0) and two warpgroups "
                    "(block_m 128); with one warpgroup ptxas 13.0 serialises wgmma";
           }};
 }
@@ -118,7 +117,7 @@ int accumulators(const KernelSpec& spec, const Config& c) {
 // A config that won somewhere on an H200 (table in templates/cuda/prefill_sm90/LOG.md). A row of
 // the tables below names only the members that differ from the usual values.
 struct Candidate {
-  int block_m = 128, block_n = 128, ctas_per_sm = 1, stages = 2, kv_ring = 0;
+  int block_m = 128, block_n = 128, blocks_per_sm = 1, stages = 2, kv_ring = 0;
   int overlap = 1, ping_pong = 1, o_staging = 1;
   int row_max = 0;         // 0 under a left window if blocks share a multiprocessor
   bool persistent = true;  // false: one tile per block
@@ -129,9 +128,9 @@ constexpr Candidate kUpTo64[] = {
     {.block_m = 192, .row_max = 1},
     {.block_m = 256, .block_n = 64, .stages = 3, .ping_pong = 0, .row_max = 1},
     {.block_m = 256, .block_n = 64, .stages = 3, .row_max = 1},
-    {.block_n = 64, .ctas_per_sm = 2, .stages = 3, .overlap = 0, .ping_pong = 0, .row_max = 1},
-    {.block_n = 80, .ctas_per_sm = 2, .overlap = 0, .ping_pong = 0},
-    {.block_m = 64, .block_n = 64, .ctas_per_sm = 3, .stages = 3, .ping_pong = 0, .row_max = 1},
+    {.block_n = 64, .blocks_per_sm = 2, .stages = 3, .overlap = 0, .ping_pong = 0, .row_max = 1},
+    {.block_n = 80, .blocks_per_sm = 2, .overlap = 0, .ping_pong = 0},
+    {.block_m = 64, .block_n = 64, .blocks_per_sm = 3, .stages = 3, .ping_pong = 0, .row_max = 1},
     {.block_m = 64, .block_n = 64, .ping_pong = 0, .persistent = false},
 };
 constexpr Candidate kUpTo128[] = {
@@ -160,11 +159,11 @@ constexpr Candidate kAnyHeadDim[] = {
 
 Config config_of(const KernelSpec& spec, const Candidate& c, int64_t pack_heads) {
   const bool causal = sm90_longest_first(spec);
-  const bool no_sums = spec.window_left >= 0 && c.ctas_per_sm > 1;
+  const bool no_sums = spec.window_left >= 0 && c.blocks_per_sm > 1;
   return Config({{"block_m", c.block_m},
                  {"block_n", c.block_n},
-                 {"ctas_per_sm", c.ctas_per_sm},
-                 {"stages", c.stages},
+                 {"blocks_per_sm", c.blocks_per_sm},
+                 {"kv_slots", c.stages},
                  {"kv_ring", c.kv_ring},
                  {"overlap", c.overlap},
                  {"ping_pong", c.ping_pong},
@@ -174,7 +173,6 @@ Config config_of(const KernelSpec& spec, const Candidate& c, int64_t pack_heads)
                  {"l2_section_mb", causal ? 32 : 0},
                  {"o_staging", c.o_staging},
                  {"row_max", no_sums ? 0 : c.row_max},
-                 {"rescale_threshold", 8},
                  {"pack_heads", pack_heads},
                  {"kv_splits", 1}});
 }
@@ -227,7 +225,7 @@ std::vector<Config> wide_configs(const KernelSpec& spec) {
           c.set("k_parts", stages == 1 && block_m > 64 ? usual_parts(spec) : 1);
           c.set("block_m", block_m);
           c.set("block_n", block_n);
-          c.set("stages", stages);
+          c.set("kv_slots", stages);
           c.set("o_staging", o_staging);
           c.set("pack_heads", heads);
           configs.push_back(std::move(c));
@@ -279,7 +277,7 @@ bool crowds_registers(const KernelSpec& spec) {
 // Drops configs with several blocks per multiprocessor. They leave a thread 80 registers, with
 // which such stages spill.
 void keep_single_blocks(std::vector<Config>* configs) {
-  std::erase_if(*configs, [](const Config& c) { return c.at("ctas_per_sm") > 1; });
+  std::erase_if(*configs, [](const Config& c) { return c.at("blocks_per_sm") > 1; });
 }
 
 // Returns the configs among which default_config() chooses.
@@ -362,7 +360,9 @@ class PrefillSm90 final : public KernelTemplate {
   }
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config& config) const override {
-    return v_slice_constants(spec, config);
+    std::vector<Constant> constants = v_slice_constants(spec, config);
+    constants.push_back({"int", "kRescaleThreshold", "8"});
+    return constants;
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

@@ -48,8 +48,8 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
   std::vector<Knob> knobs{
       {"block_m", {128, 192, 256, 64}, "query rows per tile, 64 for each consumer warpgroup"},
       {"block_n", values.block_n, "keys per step"},
-      {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
-      {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
+      {"blocks_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
+      {"kv_slots", {2, 3}, "shared-memory slots for K, and as many for V"},
       {"kv_ring", values.kv_ring, "slots of one ring for K and V together; 0: separate slots"},
       {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
@@ -68,8 +68,8 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
   const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
   return {knob("block_m"),
           knob("block_n"),
-          knob("ctas_per_sm"),
-          knob("stages"),
+          static_cast<int>(c.get("blocks_per_sm", 1)),
+          knob("kv_slots"),
           knob("kv_ring"),
           static_cast<int>(c.get("k_parts", 1)),
           static_cast<int>(c.get("o_staging", 0)),
@@ -96,12 +96,12 @@ bool narrow_sections(const Config& c) {
 std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
-       {"kv_splits", "scheduler", "stages", "l2_section_mb"},
+       {"kv_splits", "scheduler", "kv_slots", "l2_section_mb"},
        [=](const Config& c) {
          return broken_if(
              c.at("kv_splits") > 1 &&
-                 (c.at("scheduler") != 0 || c.at("stages") > 2 || narrow_sections(c)),
-             "kv_splits above 1 needs scheduler 0 (one tile per block), stages up to 2 and an "
+                 (c.at("scheduler") != 0 || c.at("kv_slots") > 2 || narrow_sections(c)),
+             "kv_splits above 1 needs scheduler 0 (one tile per block), kv_slots up to 2 and an "
              "l2_section_mb of 32 or 0");
        }},
       {"sections",
@@ -126,24 +126,24 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
                           "ping_pong needs 2 warpgroups (block_m 128) and overlap");
        }},
       {"ring",
-       {"kv_ring", "stages"},
+       {"kv_ring", "kv_slots"},
        [=](const Config& c) {
-         return broken_if(
-             c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
-             "kv_ring is for head dims above 64, with stages 2");
+         return broken_if(c.at("kv_ring") &&
+                              (c.at("kv_slots") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
+                          "kv_ring is for head dims above 64, with kv_slots 2");
        }},
       {"small_tiles",
-       {"ctas_per_sm", "block_m"},
+       {"blocks_per_sm", "block_m"},
        [=](const Config& c) {
-         return broken_if(c.at("ctas_per_sm") > 1 && c.at("block_m") > 128,
+         return broken_if(c.at("blocks_per_sm") > 1 && c.at("block_m") > 128,
                           "several blocks per multiprocessor need block_m 64 or 128");
        }},
       {"no_overlap",
-       {"overlap", "ctas_per_sm"},
+       {"overlap", "blocks_per_sm"},
        [=](const Config& c) {
          return broken_if(
-             !c.at("overlap") && c.at("ctas_per_sm") == 1,
-             "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
+             !c.at("overlap") && c.at("blocks_per_sm") == 1,
+             "overlap 0 pays only where other blocks fill the gaps: blocks_per_sm 2 or 3");
        }},
   };
 }
@@ -180,12 +180,13 @@ int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diago
 
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
   return bytes <= arch.shared_bytes_per_block &&
-         c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
+         c.blocks_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
 }
 
 PrefillSm90Registers registers_of(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
-                                static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
+                                static_cast<int>(c.get("blocks_per_sm", 1)),
+                                dtype_bytes(spec.dtype_kv));
 }
 
 // Returns the number of accumulators that fit besides addresses, row statistics and temporaries:
@@ -199,7 +200,7 @@ int accumulator_limit(const PrefillSm90Registers& registers) {
 constexpr int kStagingRegisters = 8;
 
 // The knobs that sm90_layout_config reads, if a family has them.
-const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",      "stages",
+const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "blocks_per_sm",    "kv_slots",
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
                                             "k_parts", "pack_heads"};
 
@@ -211,7 +212,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
   const bool stages = needs.stages_line;
   return {
       {"registers",
-       {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
+       {"block_m", "block_n", "blocks_per_sm", "overlap", "v_slices"},
        [=](const Config& c) {
          const int needed = accumulators(spec, c) + (stages ? kStagingRegisters : 0);
          const int most = accumulator_limit(registers_of(spec, c));
@@ -219,7 +220,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
                                                      needed, most));
        }},
       {"operands",
-       {"block_m", "block_n", "ctas_per_sm", "v_slices"},
+       {"block_m", "block_n", "blocks_per_sm", "v_slices"},
        [=](const Config& c) {
          const PrefillSm90Registers registers = registers_of(spec, c);
          const int64_t accumulators_per_wgmma =
@@ -237,7 +238,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
          const int bytes = shared_bytes(config, needs, shares_diagonals(needs, c));
          return broken_if(!fits_shared(arch, config, bytes),
                           fmt::format("needs {} bytes of shared memory in each of {} blocks", bytes,
-                                      config.ctas_per_sm));
+                                      config.blocks_per_sm));
        }},
   };
 }
@@ -282,7 +283,7 @@ Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config&
   return {.threads = (warpgroups + 1) * kWarpgroupThreads,
           .shared_bytes = sm90_shared_bytes(spec, config),
           .max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread,
-          .min_blocks_per_sm = static_cast<int>(config.at("ctas_per_sm"))};
+          .min_blocks_per_sm = static_cast<int>(config.get("blocks_per_sm", 1))};
 }
 
 }  // namespace attune

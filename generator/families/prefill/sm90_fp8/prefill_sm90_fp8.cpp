@@ -85,8 +85,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
         "keys after which the tensor cores' accumulator is flushed; 0: never"},
        {"transpose_inside",
         {0, 1},
-        "V is transposed by 0: a preceding kernel, 1: idle warps in each tile"},
-       {"early", {1, 0}, "kernels start while the previous kernel still runs"}});
+        "V is transposed by 0: a preceding kernel, 1: idle warps in each tile"}});
 }
 
 // Returns the rules of the shared layout, of the flush, and of V transposed inside.
@@ -125,8 +124,8 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
   const int64_t row_max = row_max_forms(spec).front();
   Config c({{"block_m", 128},
             {"block_n", 128},
-            {"ctas_per_sm", 1},
-            {"stages", 2},
+            {"blocks_per_sm", 1},
+            {"kv_slots", 2},
             {"kv_ring", 0},
             {"overlap", 1},
             {"ping_pong", row_max == 0 ? 1 : 0},
@@ -136,7 +135,6 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
             {"row_max", row_max},
             {"flush_keys", static_cast<int>(flush_keys(spec).front())},
             {"transpose_inside", 0},
-            {"early", 1},
             {"kv_splits", 1}});
   for (const auto& [knob, value] : changes) c.set(knob, value);
   return c;
@@ -153,10 +151,10 @@ std::vector<Config> candidates(const KernelSpec& spec) {
   if (widest <= 64) {
     add({{"block_m", 192}, {"block_n", 128}});
     add({{"block_m", 256}, {"block_n", 64}, {"ping_pong", 0}});
-    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"ping_pong", 0}});
+    add({{"block_n", 64}, {"blocks_per_sm", 2}, {"ping_pong", 0}});
     add({{"block_n", 192}});
-    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 0}});
-    add({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});
+    add({{"block_n", 64}, {"blocks_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 0}});
+    add({{"block_m", 64}, {"block_n", 64}, {"blocks_per_sm", 3}, {"ping_pong", 0}});
   } else if (widest <= 128) {
     add({{"block_m", 192}, {"block_n", 96}});
     add({{"block_n", 128}});
@@ -180,13 +178,13 @@ constexpr double kOverlapPower = 1.56;  // as in sm90/cost.cpp; it fits here too
 // Returns the cost factor of a step besides its products and exponentials.
 double tile_factor(const KernelSpec& spec, const Config& c) {
   const int64_t warpgroups = c.at("block_m") / kWarpgroupRows;
-  const int64_t resident = warpgroups * c.at("ctas_per_sm");
+  const int64_t resident = warpgroups * c.at("blocks_per_sm");
   double factor = 1 + 9.0 / static_cast<double>(c.at("block_n"));
   if (resident == 1) factor *= 1.6;
   if (resident == 2) factor *= spec.head_dim_v <= 64 ? 1.2 : spec.head_dim_v <= 128 ? 1.13 : 1.05;
   if (resident == 4)
-    factor *= c.at("ctas_per_sm") == 1 ? (c.at("row_max") ? 0.97 : 0.98)
-                                       : (c.at("row_max") ? 0.98 : 1.03);
+    factor *= c.at("blocks_per_sm") == 1 ? (c.at("row_max") ? 0.97 : 0.98)
+                                         : (c.at("row_max") ? 0.98 : 1.03);
   if (c.at("block_m") == 64) factor *= spec.head_dim_v > 64 ? 1.2 : 1.12;
   if (!c.at("overlap")) factor *= resident <= 3 ? 1.25 : 1.08;
   return factor;
@@ -210,7 +208,7 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
                        const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
   double factor = 1;
-  if (c.at("stages") > 2) factor *= 1.04;
+  if (c.at("kv_slots") > 2) factor *= 1.04;
   if (!c.at("o_staging")) factor *= 1.01;
   if (c.at("kv_ring")) factor *= 1.04;
   factor *= sm90_section_factor(spec, c, shape, device);
@@ -220,7 +218,6 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
   if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
     factor *= 1.02;
   if (c.at("row_max")) factor *= 0.95;
-  if (!c.at("early")) factor *= 1.03;
   const int block_n = static_cast<int>(c.at("block_n"));
   const int64_t flushed = c.at("flush_keys");
   if (flushed > 0 && shape.seqlen_kv > flushed)
@@ -239,9 +236,10 @@ double predicted_clocks(const KernelSpec& spec, const Config& config, const Shap
   const double exponentials = elements / kExponentials;
   const double busy = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
                                1 / kOverlapPower);
-  const double step =
-      busy * tile_factor(spec, config) * (inside(config) ? inside_factor(spec) : 1) *
-      static_cast<double>(config.at("ctas_per_sm")) * variant_penalty(spec, shape, config, device);
+  const double step = busy * tile_factor(spec, config) *
+                      (inside(config) ? inside_factor(spec) : 1) *
+                      static_cast<double>(config.at("blocks_per_sm")) *
+                      variant_penalty(spec, shape, config, device);
   return sm90_launch_clocks(spec, config, shape, device, step) +
          (inside(config) ? 0 : transposing_clocks(spec, shape, device));
 }
@@ -257,7 +255,7 @@ int64_t key_tiles(const Shape& shape) {
 }
 
 // Returns the step that writes V^T into `transposed`.
-StepStructure transposing(const KernelSpec& spec, bool early, Workspace transposed) {
+StepStructure transposing(const KernelSpec& spec, Workspace transposed) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
   const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);
   const TensorMapPlan in_rows{Operand::kV, layout.row, kTransposeKeys, layout.row};
@@ -265,7 +263,7 @@ StepStructure transposing(const KernelSpec& spec, bool early, Workspace transpos
   return {.entry = kTransposeEntry,
           .threads = kTransposeThreads,
           .shared_bytes = static_cast<unsigned>(layout.bytes),
-          .early = early,
+          .early = true,
           .tensor_maps = {given ? in_keys : in_rows,
                           {transposed, kTransposeKeys, spec.head_dim_v, kTransposeKeys}}};
 }
@@ -332,7 +330,7 @@ LaunchStructure PrefillSm90Fp8::structure(const KernelSpec& spec, const Config& 
   if (flushes_to_workspace(config)) all.workspace.push_back({.name = "flushed_sums"});
   const Workspace transposed{all.workspace.size()};
   StepStructure& main = all.steps[0];
-  main.early = config.at("early") != 0;
+  main.early = true;
   main.tensor_maps = {{Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
                       {Operand::kK, layout.row_qk, block_n, layout.row_qk},
                       inside(config)
@@ -341,7 +339,7 @@ LaunchStructure PrefillSm90Fp8::structure(const KernelSpec& spec, const Config& 
                       {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
   if (!inside(config)) {
     all.workspace.push_back({.name = "v_transposed", .dtype = spec.dtype_kv});
-    all.steps.insert(all.steps.begin(), transposing(spec, main.early, transposed));
+    all.steps.insert(all.steps.begin(), transposing(spec, transposed));
     all.main_step = 1;
   }
   add_block_map(spec, &all);

@@ -6,9 +6,8 @@
 
 #include "cuda/backward_sm90/layout.cuh"
 #include "cuda/backward_sm90/one_kernel/workspace.cuh"
-#include "cuda/parts/dropout_source.cuh"  // where kDropout
+#include "cuda/parts/dropout_source.cuh"  // where kDropout, else none/
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/none/dropout.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/movmatrix.cuh"

@@ -8,7 +8,7 @@
 //   attune_prepare  L2 and delta of every row, unless attune_kernel makes them (fold_sums)
 //   attune_kernel   dQ by tiles of rows
 //   attune_keys     dK and dV by tiles of keys
-//   attune_values   dV, if registers do not hold both dK and dV (split_kv)
+//   attune_values   dV, if registers do not hold both dK and dV
 //
 // No sum crosses blocks, so every run gives the same bits. The other three families of gradients on
 // Hopper stand in the folders beside this one. Layout of shared memory:

@@ -13,8 +13,8 @@ namespace attune {
 namespace {
 
 TEST(Config, TextRoundTripsInOrder) {
-  const Config config = parse_config("block_n=64,block_m=128,stages=2");
-  EXPECT_EQ(config.to_text(), "block_n=64,block_m=128,stages=2");
+  const Config config = parse_config("block_n=64,block_m=128,kv_slots=2");
+  EXPECT_EQ(config.to_text(), "block_n=64,block_m=128,kv_slots=2");
   EXPECT_EQ(config.at("block_m"), 128);
   EXPECT_EQ(config.get("warps", 4), 4);
   EXPECT_THROW(config.at("warps"), Error);
