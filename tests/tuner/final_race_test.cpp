@@ -11,7 +11,7 @@
 namespace attune::testing {
 namespace {
 
-const char* const kUsual = "block_m=64,block_n=64,kv_slots=2,warps=4";  // the default
+const char* const kUsual = "block_m=64,block_n=64,stages=2,warps=4";  // the default
 
 // Returns a quiet device on which only the default and `other` work. Without load, `other` takes
 // `share` of the default's time.
@@ -29,7 +29,7 @@ World world_of_two(const Config& other, double share, WorldOptions options) {
 
 // Returns a config that the search tries with any seed: the neighbour with the lowest predicted
 // cost.
-Config neighbour_of_default() { return parse_config("block_m=64,block_n=64,kv_slots=3,warps=4"); }
+Config neighbour_of_default() { return parse_config("block_m=64,block_n=64,stages=3,warps=4"); }
 
 const WorldOptions kQuiet{.noise = 0.005, .outliers = 0.02, .drift = 0.02, .clock_drops = 0.02};
 

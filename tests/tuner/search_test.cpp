@@ -119,8 +119,8 @@ TEST_F(SearchTest, HalfOfThePredictedAreOfDifferentTiles) {
 }
 
 TEST_F(SearchTest, IllegalHintsAreLeftOutAndLegalOnesTried) {
-  const TuneCandidate legal{first_, parse_config("block_m=32,block_n=96,kv_slots=4,warps=2"), true};
-  const TuneCandidate illegal{first_, parse_config("block_m=32,block_n=128,kv_slots=4,warps=2"),
+  const TuneCandidate legal{first_, parse_config("block_m=32,block_n=96,stages=4,warps=2"), true};
+  const TuneCandidate illegal{first_, parse_config("block_m=32,block_n=128,stages=4,warps=2"),
                               false};
   const std::vector<TuneCandidate> found =
       first_candidates(task({first_}), effort_plan(Effort::kQuick), 1, {legal, illegal});
@@ -138,7 +138,7 @@ TEST_F(SearchTest, SameSeedSameCandidates) {
 
 TEST_F(SearchTest, NeighboursAreNearLegalAndNew) {
   const SearchTask t = task({first_});
-  const TuneCandidate centre{first_, parse_config("block_m=64,block_n=128,kv_slots=3,warps=4"),
+  const TuneCandidate centre{first_, parse_config("block_m=64,block_n=128,stages=3,warps=4"),
                              false};  // stages cannot grow
   const std::vector<TuneCandidate> near = neighbourhood(t, {centre}, {}, 100);
   const SearchSpace space = best_.space({}, {});

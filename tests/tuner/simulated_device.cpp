@@ -39,7 +39,7 @@ double World::true_us(const Config& config, const Shape& shape) const {
               std::max(0.05, static_cast<double>(shape.seqlen_q) / 2048);
   us *= bowl(config, "block_m", 5, 7, 0.12, kind, seed);
   us *= bowl(config, "block_n", 5, 7, 0.08, kind, seed);
-  us *= bowl(config, "kv_slots", 0, 2, 0.05, "", seed);
+  us *= bowl(config, "stages", 0, 2, 0.05, "", seed);
   us *= bowl(config, "warps", 1, 3, 0.1, "", seed);
   const auto slower = factors_.find(config.to_text());
   if (slower != factors_.end()) us *= slower->second;
@@ -59,7 +59,7 @@ double World::lone_us(const Config& config) const {
 Fate World::fate(const Config& config) const {
   const std::string text = config.to_text();
   if (const auto set = fates_.find(text); set != fates_.end()) return set->second;
-  if (text == "block_m=64,block_n=64,kv_slots=2,warps=4" || text.empty()) return Fate::kGood;
+  if (text == "block_m=64,block_n=64,stages=2,warps=4" || text.empty()) return Fate::kGood;
   if (chance(text + "bad", options_.seed) >= options_.bad_share) return Fate::kGood;
   return static_cast<Fate>(1 + static_cast<int>(6 * chance(text + "how", options_.seed)));
 }
@@ -73,26 +73,25 @@ double World::best_us(const KernelSpec& spec, const Shape& shape) const {
 }
 
 SearchSpace SimulatedTemplate::space(const KernelSpec&, const Arch&) const {
-  return SearchSpace({{"block_m", {32, 64, 96, 128}, ""},
-                      {"block_n", {32, 64, 96, 128}, ""},
-                      {"kv_slots", {1, 2, 3, 4}, ""},
-                      {"warps", {2, 4, 8}, ""}},
-                     {{"shared memory",
-                       {"block_n", "kv_slots"},
-                       [](const Config& c) -> std::optional<std::string> {
-                         if (c.at("block_n") * c.at("kv_slots") <= 384) return std::nullopt;
-                         return "too much shared memory";
-                       }}});
+  return SearchSpace(
+      {{"block_m", {32, 64, 96, 128}, ""},
+       {"block_n", {32, 64, 96, 128}, ""},
+       {"stages", {1, 2, 3, 4}, ""},
+       {"warps", {2, 4, 8}, ""}},
+      {{"shared memory", {"block_n", "stages"}, [](const Config& c) -> std::optional<std::string> {
+          if (c.at("block_n") * c.at("stages") <= 384) return std::nullopt;
+          return "too much shared memory";
+        }}});
 }
 
 Config SimulatedTemplate::default_config(const KernelSpec&, const Arch&, const Shape&,
                                          const DeviceFacts&) const {
-  return parse_config("block_m=64,block_n=64,kv_slots=2,warps=4");
+  return parse_config("block_m=64,block_n=64,stages=2,warps=4");
 }
 
 Resources SimulatedTemplate::resources(const KernelSpec&, const Arch&, const Config& config) const {
   return {.threads = static_cast<int>(32 * config.at("warps")),
-          .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("kv_slots"))};
+          .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("stages"))};
 }
 
 // Returns a cost with the right trend and errors of 15 %, like real cost models.

@@ -113,7 +113,7 @@ TEST(TuneLoop, TunedIsNeverSlowerThanDefault) {
     const World world({.seed = seed});
     for (const ShapeReport& shape :
          tune_simulated(world, {llama_problem(512), llama_problem(4096)}, seed).report.shapes) {
-      const Config usual = parse_config("block_m=64,block_n=64,kv_slots=2,warps=4");
+      const Config usual = parse_config("block_m=64,block_n=64,stages=2,warps=4");
       EXPECT_LE(true_us(world, shape), world.true_us(usual, shape_of(shape.problem)) * 1.005);
       EXPECT_GT(shape.winner->default_timing.samples, 0);
       EXPECT_EQ(shape.winner->default_config, usual);

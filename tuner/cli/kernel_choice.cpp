@@ -177,10 +177,9 @@ Config config_over(const Config& base, const std::string& text, const SearchSpac
       std::string known;
       for (const Knob& one : space.knobs())
         known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format("config has the knob \"{}\", which this template lacks; must be one of {}",
-                      knob, known));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("config has the knob \"{}\", which this template lacks; {}", knob,
+                              known.empty() ? "it has no knobs" : "must be one of " + known));
     }
     config.set(knob, value);
   }

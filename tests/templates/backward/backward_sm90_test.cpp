@@ -118,7 +118,7 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
       }
   for (const GradientsSm90* family : families()) {
     EXPECT_GT(served[family->name()], 0) << family->name();
-    EXPECT_LE(family->space(spec_of(problems().front()), hopper()).knobs().size(), 10u);
+    EXPECT_LE(family->space(spec_of(problems().front()), hopper()).knobs().size(), 9u);
   }
 }
 
@@ -225,13 +225,12 @@ TEST(BackwardSm90Space, SentencesNameTheRule) {
   Config c = default_of(p);
   c.set("block_n", 128);
   EXPECT_NE(space.broken(c).value_or("").find("registers"), std::string::npos);
-  c = default_of(p);
-  c.set("block_m", 192);
-  c.set("block_n", 48);
-  c.set("key_block_n", 64);
-  c.set("key_block_m", 112);
-  c.set("k_slots", 3);
-  EXPECT_NE(space.broken(c), std::nullopt);
+  // dK alone needs too many registers, so separate kernels do not help.
+  const Problem wide = parse_problem("op=attention_backward,head_dim=256,heads=8,seqlen=4096");
+  c = default_of(wide);
+  c.set("key_block_m", 128);
+  EXPECT_NE(backward_sm90().space(spec_of(wide), hopper()).broken(c).value_or("").find("registers"),
+            std::string::npos);
 }
 
 TEST(BackwardSm90Space, RefusesWithAReason) {

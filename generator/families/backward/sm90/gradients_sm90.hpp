@@ -9,8 +9,8 @@
 //   band.cpp         backward_sm90_band        all gradients of a narrow window, in registers
 //
 // A family describes its kernels (gradient_kernel.hpp). The predicted cost is the sum of their
-// clocks (gradient_clocks.hpp). Costs of all four have one unit, so the registry prefers the
-// cheapest default (KernelTemplate::group).
+// clocks (gradient_clocks.hpp). Costs of all four have one unit. So by_fit() in
+// template_registry.cpp takes, among those whose fit() is kWell, the one with the cheapest default.
 #pragma once
 
 #include <string>

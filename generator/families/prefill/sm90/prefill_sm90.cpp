@@ -6,9 +6,10 @@
 // 1. refused() returns why the family does not serve the spec, or nullopt.
 // 2. space() returns the legal configs: the values of knobs(), and the rules of rules.cpp.
 // 3. candidates() returns configs that won on an H200, without those that do not suit the masks.
-// 4. default_config() gives them to sm90_fastest() (cost.cpp). That function splits keys, drops
-//    illegal configs, and returns the one with the fewest sm90_predicted_clocks(). For a spec with
-//    score programs with_room() then adapts the config to the registers that are left.
+// 4. default_config() gives them to sm90_fastest() (cost.cpp). That function splits keys, sets
+//    l2_section_mb, drops illegal configs, and returns the one with the fewest
+//    sm90_predicted_clocks(). For a spec with score programs with_room() then adapts the config to
+//    the registers that are left.
 // 5. structure() and sizes() return the launch of a config (launch.cpp).
 // The tuner reads space() and predicted_cost() instead, and times what it finds. So a winner may
 // have values that no candidate has, such as block_n 176.
