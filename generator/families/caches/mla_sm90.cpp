@@ -36,8 +36,6 @@ const Served& serves_latent_caches() {
   return served;
 }
 
-int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
-
 // True if keys are the rows of products (cuda/mla_sm90/mla_keys_first.cuh).
 bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
 
