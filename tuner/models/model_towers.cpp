@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tuner/models/cache_use.hpp"
 #include "tuner/models/layer_pattern.hpp"
 #include "tuner/models/model_scores.hpp"
 
@@ -205,9 +206,12 @@ class Tower {
     Problem problem = self_attention(fields_);
     const bool causal = !fields_.flag({"use_bidirectional_attention"}, false);
     problem.mask = causal ? Mask::kCausalBottomRight : Mask::kNone;
+    const size_t first = model_->layers.size();
     add_spans(Lengths::kDecoder, problem, fields_.integer(kPositionNames, 0));
-    if (fields_.has({"kv_lora_rank"}))
-      note("decoding on the latent form of K and V is not supported yet; only prefill is tuned");
+    if (!causal) return;
+    const CacheUse cache = read_cache_use(fields_, problem);
+    for (size_t i = first; i < model_->layers.size(); ++i)
+      if (!model_->layers[i].problem.scores.mask_tensor) model_->layers[i].cache = cache;
   }
 
   void encoder() {

@@ -227,13 +227,22 @@ TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems,
 }
 
 int show_workload(const Options& options, const Workload& workload) {
+  const TunePreview all = preview(workload.problems, effort_of(options.effort));
+  const double given_s = seconds_of(options.budget);
+  const double budget_s = given_s > 0 ? given_s : all.budget_s;
   if (!options.json) {
-    print(workload_text(workload));
+    print(workload_text(workload) +
+          fmt::format("Tuning {} shape{} takes up to {:.0f} s{}, if none is tuned before.\n",
+                      all.num_shapes, all.num_shapes == 1 ? "" : "s", budget_s,
+                      given_s > 0 ? "" : fmt::format(" with --effort {}", options.effort)));
     return kOk;
   }
   Json problems = Json::array();
   for (const Problem& problem : workload.problems) problems.push_back(to_text(problem));
-  Json body{{"dry_run", true}, {"problems", problems}};
+  Json body{{"dry_run", true},
+            {"problems", problems},
+            {"num_shapes", all.num_shapes},
+            {"budget_s", budget_s}};
   body.update(workload_json(workload));
   print_json("tune", body);
   return kOk;
@@ -260,7 +269,10 @@ int tune_command(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--verify is {}; must be at least 0 (0: off)", options.verify));
   read_stored_programs(options.machine, options.workload.problems);
-  Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options);
+  if (workload.decodes)
+    add_note("decoding, chunks and appends of an engine are not tuned; --serving tunes those",
+             &workload);
   take_shard(options, &workload);
   if (options.dry_run) return show_workload(options, workload);
   require_programs(workload.problems);
