@@ -137,8 +137,8 @@ class LayerProblems {
     return best > 0 ? best : least;
   }
 
-  // True for lengths of a windowed layer between the batch's shortest and longest. One row reads the
-  // same keys at all of them.
+  // True for lengths of a windowed layer between the batch's shortest and longest. One row reads
+  // the same keys at all of them.
   bool is_within_window(int64_t batch, int64_t keys) const {
     if (attention_.window_left < 0 || keys <= attention_.window_left) return false;
     int64_t least = keys, most = keys;

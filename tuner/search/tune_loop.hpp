@@ -79,8 +79,8 @@ struct TuneReport {
   double budget_s = 0;
 };
 
-// Says what tune() would do with problems of which none is tuned. Problems whose rows see the same keys
-// count as one shape.
+// Says what tune() would do with problems of which none is tuned. Problems whose rows see the same
+// keys count as one shape.
 struct TunePreview {
   size_t num_shapes = 0;
   double budget_s = 0;  // by the effort
