@@ -127,7 +127,7 @@ ended() {
     start_tune --problem ${problem/seqlen=128/seqlen=512} --json
     kill -$signal $pid
     ended
-    expect 6
+    expect $((128 + $(kill -l $signal)))
     json 'o["interrupted"] and o["stored"] and o["shapes"][0]["measured"] > 0'
   done
 }
@@ -151,7 +151,7 @@ ended() {
   kill -INT $pid
   ended
   within 10
-  expect 6
+  expect 130
   json 'o["interrupted"]'
 }
 

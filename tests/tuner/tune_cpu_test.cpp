@@ -204,6 +204,7 @@ TEST_F(TuneCpuTest, MeasuredAppendsWriteAllTheirRows) {
   const AppendArgs* const places = inputs.set(0).append;
   ASSERT_NE(places, nullptr);
   EXPECT_EQ(places->num_rows, 100);
+  EXPECT_EQ(inputs.set(0).cache->page_table, nullptr) << "a call gives one of the two";
   const auto* const slots = static_cast<const int*>(places->row_slots);
   const std::set<int> all(slots, slots + 100);
   EXPECT_EQ(all.size(), 100U);

@@ -20,10 +20,10 @@ enum ExitCode : int {
   kWrongResult = 3,    // numerics outside the allowed error
   kMissing = 4,        // device, driver or compiler missing or failing
   kStorage = 5,        // store or file unreadable, unwritable, damaged
-  kPartial = 6,        // the budget ended, or Ctrl-C; measured results are kept
+  kPartial = 6,        // the budget ended; measured results are kept
   kRegression = 7,     // bench --fail-if-slower
   kInternalError = 8,  // a bug in attune: please report it
-};
+};  // 128 + N: signal N ended a tune, such as 130 for Ctrl-C; measured results are kept
 
 ExitCode exit_code_of(ErrorCode code);
 

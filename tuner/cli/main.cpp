@@ -30,7 +30,7 @@ using namespace attune::cli;
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics,\n"
     "            4 device, driver or compiler missing, 5 store or file, 6 budget ended\n"
-    "            with a partial result, 7 slower than allowed.\n"
+    "            with a partial result, 7 slower than allowed, 130 Ctrl-C.\n"
     "Start with:  attune doctor\n"
     "             attune tune examples/models/Llama-3.1-8B/config.json";
 

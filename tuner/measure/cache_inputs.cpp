@@ -134,6 +134,7 @@ void CacheInputs::open_places(const Device& device, const Problem& p, uint64_t s
   places_.index_bytes = sizeof(int);
   places_.num_rows = rows;
   has_places_ = true;
+  timed_ = {};  // places replace tables
 }
 
 void CacheInputs::open(const Device& device, const Problem& problem, uint64_t seed) {
