@@ -40,6 +40,7 @@ class ImportsTest(Installed):
                      "pad_input", "unpad_input"):
             self.assertIs(scope[name], getattr(attune.flash, name))
         self.assertIs(scope["module"].flash_attn_func, attune.flash.flash_attn_func)
+        self.assertIs(scope["module"]._flash_attn_backward, attune.flash.halves.backward)
         self.assertIs(scope["rotary"].apply_rotary_emb, attune.flash.rotary.apply_rotary_emb)
         self.assertIs(scope["apply_rotary"], attune.flash.rotary.apply_rotary)
         self.assertIs(scope["flash_attn"].layers.rotary, scope["rotary"])
@@ -259,6 +260,19 @@ class TransformersTest(Installed):
         torch.testing.assert_close(logits["flash_attention_2"], logits["sdpa"], atol=3e-2, rtol=3e-2)
         from transformers.modeling_flash_attention_utils import lazy_import_flash_attention
         self.assertIs(lazy_import_flash_attention("flash_attention_2")[0][1], attune.flash.flash_attn_varlen_func)
+
+
+class DiffusersTest(Installed):
+    def test_flash_backend(self):
+        try:
+            from diffusers.models import attention_dispatch as diffusers
+        except ImportError as error:
+            self.skipTest(str(error))
+        q, k, v = draw(2, 20, 4, 64), draw(2, 20, 4, 64, seed=1), draw(2, 20, 4, 64, seed=2)
+        with diffusers.attention_backend("flash"):
+            found = diffusers.dispatch_attention_fn(q, k, v)
+        torch.testing.assert_close(found, diffusers.dispatch_attention_fn(q, k, v), atol=1e-5, rtol=1e-5)
+        self.assertIs(diffusers.flash_attn_func, attune.flash.flash_attn_func)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .serving import flash_attn_with_kvcache  # noqa: F401
 from .varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
                      flash_attn_varlen_qkvpacked_func)  # noqa: F401
 
-_WHEN_USED = ("cute", "rotary", "version_3")
+_WHEN_USED = ("cute", "halves", "rotary", "version_3")
 
 
 def __dir__():

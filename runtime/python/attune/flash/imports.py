@@ -6,29 +6,34 @@ import importlib.util
 import sys
 import types
 
-VERSION = "2.8.3+attune"  # FlashAttention's last release before these calls changed; later than it for who compares
+# A release with these calls. To programs that take releases up to 2.8.3 and need its compiled module, as Transformer
+# Engine does, this is a later one.
+VERSION = "2.8.3+attune"
 _TWO = ("flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
         "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache")
 _THREE = ("flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
           "flash_attn_with_kvcache", "get_scheduler_metadata")
+_HALVES = ("_flash_attn_backward", "_flash_attn_forward", "_flash_attn_varlen_backward", "_flash_attn_varlen_forward",
+           "_wrapped_flash_attn_backward", "_wrapped_flash_attn_forward", "_wrapped_flash_attn_varlen_backward",
+           "_wrapped_flash_attn_varlen_forward")
 _FOUR = ("flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func")
 
-# FlashAttention's module -> (attune's module, the names that it serves)
+# FlashAttention's module -> pairs of attune's module and the names that it serves there
 _MODULES = {
-    "flash_attn": ("attune.flash", _TWO),
-    "flash_attn.flash_attn_interface": ("attune.flash", _TWO),
-    "flash_attn.bert_padding": ("attune.flash.rows", ("index_first_axis", "index_put_first_axis", "pad_input",
-                                                      "unpad_input")),
-    "flash_attn.layers": (None, ()),
-    "flash_attn.layers.rotary": ("attune.flash.rotary", ("apply_rotary_emb", "apply_rotary_emb_func")),
-    "flash_attn.ops": (None, ()),
-    "flash_attn.ops.triton": (None, ()),
-    "flash_attn.ops.triton.rotary": ("attune.flash.rotary", ("apply_rotary",)),
-    "flash_attn.cute": ("attune.flash.cute", _FOUR),
-    "flash_attn.cute.interface": ("attune.flash.cute", _FOUR),
-    "flash_attn_interface": ("attune.flash.version_3", _THREE),
-    "flash_attn_3": (None, ()),
-    "flash_attn_3.flash_attn_interface": ("attune.flash.version_3", _THREE)}
+    "flash_attn": (("attune.flash", _TWO),),
+    "flash_attn.flash_attn_interface": (("attune.flash", _TWO), ("attune.flash.halves", _HALVES)),
+    "flash_attn.bert_padding": (("attune.flash.rows", ("index_first_axis", "index_put_first_axis", "pad_input",
+                                                       "unpad_input")),),
+    "flash_attn.layers": (),
+    "flash_attn.layers.rotary": (("attune.flash.rotary", ("apply_rotary_emb", "apply_rotary_emb_func")),),
+    "flash_attn.ops": (),
+    "flash_attn.ops.triton": (),
+    "flash_attn.ops.triton.rotary": (("attune.flash.rotary", ("apply_rotary",)),),
+    "flash_attn.cute": (("attune.flash.cute", _FOUR),),
+    "flash_attn.cute.interface": (("attune.flash.cute", _FOUR),),
+    "flash_attn_interface": (("attune.flash.version_3", _THREE),),
+    "flash_attn_3": (),
+    "flash_attn_3.flash_attn_interface": (("attune.flash.version_3", _THREE),)}
 _TOPS = tuple(name for name in _MODULES if "." not in name)
 _FOREIGN = {"flash_attn.bert_padding": ("einops", ("rearrange", "repeat"))}  # names that programs import from there
 
@@ -47,13 +52,17 @@ _INSTEAD = {
     "unpadded": "use flash_attn_varlen_func()"}
 
 
+def _names(module):
+    return tuple(name for _, names in _MODULES[module] for name in names)
+
+
 def _refusal(module, name):
     """Returns the sentence for a name of a module that attune does not serve."""
     for part, instead in _INSTEAD.items():
         if part in name:
             return f"attune does not serve {module}.{name}; {instead}"
-    served = ", ".join(_MODULES[module][1]) or ", ".join(
-        inner for inner in _MODULES if inner.startswith(f"{module}.") and _MODULES[inner][1])
+    served = ", ".join(_names(module) or (inner for inner in _MODULES
+                                          if inner.startswith(f"{module}.") and _names(inner)))
     return f"attune does not serve {module}.{name}; it serves {served} of {module}"
 
 
@@ -88,9 +97,10 @@ class _Finder:
         return _Module(spec.name)
 
     def exec_module(self, module):
-        source, names = _MODULES[module.__name__]
-        found = importlib.import_module(source) if source else None
-        module.__dict__.update({name: getattr(found, name) for name in names}, __all__=list(names), __file__=__file__)
+        for source, names in _MODULES[module.__name__]:
+            found = importlib.import_module(source)
+            module.__dict__.update({name: getattr(found, name) for name in names})
+        module.__all__, module.__file__ = list(_names(module.__name__)), __file__
         if module.__name__ in _TOPS:
             module.__version__ = VERSION if module.__name__ == "flash_attn" else "3.0.0+attune"
 
@@ -122,7 +132,7 @@ class Installed:
     """The result of install(): `served` has a tuple of names for each module. Its repr is a table of them."""
 
     def __init__(self):
-        self.served = {module: names for module, (_, names) in _MODULES.items() if names}
+        self.served = {module: _names(module) for module in _MODULES if _names(module)}
 
     def __repr__(self):
         lines = [f"  {module}: {', '.join(names)}" for module, names in self.served.items()]
@@ -143,11 +153,11 @@ def install():
     Any other name below these modules raises AttributeError or ModuleNotFoundError, which says what to use instead.
 
     importlib.util.find_spec() finds the modules. importlib.metadata has a distribution flash-attn, of version
-    "2.8.3+attune". So transformers' is_flash_attn_2_available() is true where PyTorch has CUDA, and
-    attn_implementation="flash_attention_2" runs on attune; diffusers' flash backend needs names that attune lacks, and
-    says so. There are no distributions flash-attn-3 and flash-attn-4: programs that find them import parts of
-    FlashAttention that attune does not have. So transformers refuses "flash_attention_3" and "flash_attention_4";
-    attune.register_transformers() needs neither.
+    "2.8.3+attune". So transformers' is_flash_attn_2_available() is true where PyTorch has CUDA. Its
+    attn_implementation="flash_attention_2" runs on attune, and so does diffusers' backend "flash". There are no
+    distributions flash-attn-3 and flash-attn-4: programs that find these import parts of FlashAttention that attune
+    does not have. So transformers refuses "flash_attention_3" and "flash_attention_4"; use
+    attune.register_transformers() instead.
 
     An installed FlashAttention that nothing has imported yet is hidden. If it is imported, RuntimeError is raised. A
     second call changes nothing. uninstall() undoes the first."""
