@@ -258,6 +258,14 @@ class TransformersTest(Installed):
                 model.set_attn_implementation(name)
                 logits[name] = model(tokens, attention_mask=mask).logits[mask.bool()].float()
         torch.testing.assert_close(logits["flash_attention_2"], logits["sdpa"], atol=3e-2, rtol=3e-2)
+        model.set_attn_implementation("flash_attention_2")  # decoding gives indices of int32
+        grown = model.generate(tokens, attention_mask=mask, max_new_tokens=4, do_sample=False, pad_token_id=0)
+        self.assertEqual(grown.shape, (2, 34))
+        with torch.no_grad():
+            model.set_attn_implementation("sdpa")
+            found = model(grown[:, :-1], attention_mask=torch.nn.functional.pad(mask, (0, 3), value=1)).logits[:, 29:]
+        misses = found.amax(-1) - found.gather(2, grown[:, 30:, None])[..., 0]
+        self.assertLess(misses.max().item(), 3e-2)
         from transformers.modeling_flash_attention_utils import lazy_import_flash_attention
         self.assertIs(lazy_import_flash_attention("flash_attention_2")[0][1], attune.flash.flash_attn_varlen_func)
 
