@@ -32,8 +32,10 @@ ExitCode exit_code_of(ErrorCode code);
 Command add_command(Command program, const std::string& name, const std::string& what,
                     const std::string& example, bool* json);
 
-// Adds --problem: one required problem, or a list of problems. Both add the keys of a problem to
-// the command's help.
+// Returns the text of `attune help problem`: the keys of a problem.
+std::string problem_help();
+
+// Adds --problem: one required problem, or a list of problems. Both point to `attune help problem`.
 void add_problem_option(Command command, std::string* problem);
 void add_problem_option(Command command, std::vector<std::string>* problems);
 
@@ -55,5 +57,6 @@ void add_report(Command program, int* exit_code);
 void add_pin(Command program, int* exit_code);
 void add_db(Command program, int* exit_code);
 void add_version(Command program, int* exit_code);
+void add_completion(Command program, int* exit_code);
 
 }  // namespace attune::cli

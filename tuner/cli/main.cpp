@@ -48,6 +48,7 @@ void add_commands(Command program, int* exit_code) {
   add_pin(program, exit_code);
   add_db(program, exit_code);
   add_version(program, exit_code);
+  add_completion(program, exit_code);
 }
 
 // Prints each text once, because one damaged file may be reported for every kernel.
@@ -94,7 +95,12 @@ int run_program(int argc, char** argv) {
   commands.add_footer(kFooter);
   int exit_code = kOk;
   add_commands(commands, &exit_code);
-  const std::vector<std::string> words = with_help_option({argv + 1, argv + argc});
+  const std::vector<std::string> given(argv + 1, argv + argc);
+  if (given == std::vector<std::string>{"help", "problem"}) {
+    print(problem_help());
+    return kOk;
+  }
+  const std::vector<std::string> words = with_help_option(given);
   try {
     check_commands(commands, words);
     const Program::Outcome outcome = program.run(words);
