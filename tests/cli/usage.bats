@@ -106,8 +106,8 @@ db_commands="ls show stats verify gc export import merge"
 @test "an unknown option points to the command's own help" {
   attune doctor --frob
   refused 1 '"--frob" is not an option of attune doctor' "attune doctor --help lists the options"
-  attune explain --arch sm_90a
-  refused 1 '"--arch" is not an option of attune explain; attune emit, attune compile and attune export have it'
+  attune explain --out kernels
+  refused 1 '"--out" is not an option of attune explain; attune emit, attune compile and attune report have it'
   attune tune --bugdet 3
   refused 1 '"--bugdet"' "did you mean --budget?" "attune tune --help"
   attune db ls winners
