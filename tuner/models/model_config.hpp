@@ -37,6 +37,7 @@ struct ModelConfig {
   std::string model_type;
   std::vector<AttentionLayer> layers;  // each kind once
   std::optional<Dtype> dtype;          // the config's torch_dtype
+  std::string published;               // the type in which such models are published, if known
   std::vector<std::string> notes;      // sentences
 };
 
