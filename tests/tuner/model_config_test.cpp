@@ -118,6 +118,22 @@ TEST_F(ConfigFile, AnUnknownTypeCanBeReadAsAKnownOne) {
   EXPECT_THAT(refusal(config, "lama"), HasSubstr("--as is \"lama\"; must be"));
 }
 
+TEST_F(ConfigFile, AKnownTypeReplacesThatOfTheTextInside) {
+  const Json config = Json::parse(
+      R"({"model_type": "new", "text_config": {"model_type": "new_text", "hidden_size": 4096,
+          "num_attention_heads": 32, "num_key_value_heads": 8},
+          "vision_config": {"model_type": "clip_vision_model"},
+          "code_config": {"model_type": "x"}})");
+  const Workload llama = workload_of(config, "llama");
+  ASSERT_EQ(llama.layer_kinds.size(), 2U);
+  EXPECT_EQ(llama.layer_kinds[0].name, "text: causal");
+  EXPECT_EQ(to_text(llama.problems.front()),
+            problem_text("head_dim=128,heads=32/8,mask=causal_bottom_right"));
+  EXPECT_EQ(llama.layer_kinds[1].name, "vision: both directions");
+  EXPECT_THAT(llama.notes, ::testing::Contains(HasSubstr("model_type of code_config is \"x\"")));
+  EXPECT_THAT(workload_of(config).notes, ::testing::Contains(HasSubstr("--as TYPE for its text")));
+}
+
 TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
   const Json llava = Json::parse(
       R"({"model_type": "llava", "text_config": {"model_type": "llama"},
@@ -215,7 +231,7 @@ TEST_F(ConfigFile, HostileConfigsAreRefusedInOneSentence) {
 
 TEST(ModelTable, EveryRowIsRead) {
   std::set<std::string_view> types;
-  for (const ModelRow* row = begin_model_rows(); row != end_model_rows(); ++row) {
+  for (const ModelRow* row : all_model_rows()) {
     for_each_part(row->types, ' ', [&](std::string_view type) {
       EXPECT_TRUE(types.insert(type).second) << type << " stands twice";
       EXPECT_EQ(find_model_row(type), row);

@@ -3,14 +3,16 @@
 #include "tuner/models/layer_pattern.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 
 #include "generator/core/system/error.hpp"
 
 namespace attune {
 namespace {
 
-enum class Span { kFull, kWindow, kChunk, kOther };
+using Json = ModelFields::Json;
 using Spans = std::vector<Span>;  // per layer, or for a period that repeats
 
 constexpr Names kPatternNames{"sliding_window_pattern", "_sliding_window_pattern"};
@@ -27,9 +29,22 @@ int layers_of(const ModelFields& fields, Names names) {
 // Returns the span for a word of layer_types or a similar field. In a model that states no window
 // size, a word for a window means all keys.
 std::optional<Span> span_of(const std::string& word, bool has_window) {
-  static constexpr const char* kFull[] = {"full_attention", "attention", "global",
-                                          "full",           "hybrid",    "global_attention"};
-  static constexpr const char* kWindow[] = {"sliding_attention", "local", "local_attention"};
+  static constexpr const char* kFull[] = {"full_attention",
+                                          "attention",
+                                          "global",
+                                          "full",
+                                          "hybrid",
+                                          "global_attention",
+                                          "reference_sliding_attention"};
+  static constexpr const char* kWindow[] = {"sliding_attention",
+                                            "local",
+                                            "local_attention",
+                                            "hybrid_sliding",
+                                            "window_attention",
+                                            "compressed_sparse_attention",
+                                            "heavily_compressed_attention"};
+  static constexpr const char* kSparse[] = {"indexed_attention", "deepseek_sparse_attention",
+                                            "qwen_sparse_attention", "minimax_m3_sparse"};
   static constexpr const char* kOther[] = {
       "linear_attention", "mamba", "mamba2", "recurrent", "conv", "moe", "mlp", "linear"};
   const auto among = [&](const auto& words) {
@@ -39,6 +54,7 @@ std::optional<Span> span_of(const std::string& word, bool has_window) {
   if (among(kFull)) return Span::kFull;
   if (among(kWindow)) return has_window ? Span::kWindow : Span::kFull;
   if (word == "chunked_attention") return Span::kChunk;
+  if (among(kSparse)) return Span::kSparse;
   if (among(kOther)) return Span::kOther;
   return std::nullopt;
 }
@@ -152,32 +168,104 @@ Spans read_spans(const ModelFields& fields, int num_layers) {
   return spans;
 }
 
-}  // namespace
-
-const Names kLayerNames{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"};
-
-int window_of(const ModelFields& fields) {
-  static constexpr Names kWindow{"sliding_window", "window_size", "attention_window_size",
-                                 "local_attention"};
-  if (!fields.has(kWindow) || !fields.flag({"use_sliding_window"}, true)) return 0;
-  return fields.count(kWindow);
+// Returns what differs in layers of one span: "swa_head_dim" is the head_dim of layers with a
+// window, "global_head_dim" that of the others.
+Json changes_of(const ModelFields& fields, Span span) {
+  struct Change {
+    Span span;
+    const char *field, *sets;
+  };
+  static constexpr Change kChanges[] = {
+      {Span::kWindow, "swa_num_attention_heads", "num_attention_heads"},
+      {Span::kWindow, "num_sliding_attention_heads", "num_attention_heads"},
+      {Span::kWindow, "swa_num_key_value_heads", "num_key_value_heads"},
+      {Span::kWindow, "swa_head_dim", "head_dim"},
+      {Span::kWindow, "swa_v_head_dim", "v_head_dim"},
+      {Span::kFull, "global_head_dim", "head_dim"},
+      {Span::kFull, "num_global_key_value_heads", "num_key_value_heads"}};
+  Json changes = Json::object();
+  for (const Change& one : kChanges) {
+    if (!fields.has({one.field}) || one.span != span) continue;
+    if (std::string_view(one.field) == "num_global_key_value_heads" &&
+        !fields.flag({"attention_k_eq_v"}, true))
+      continue;  // the field has no effect then
+    changes[one.sets] = fields.integer({one.field});
+  }
+  return changes;
 }
 
-LayerPattern read_layer_pattern(const ModelFields& fields) {
-  const int num_layers = fields.has(kLayerNames) ? layers_of(fields, kLayerNames) : 0;
-  const Spans spans = read_spans(fields, num_layers);
-  LayerPattern pattern;
-  const size_t end = num_layers > 0 ? static_cast<size_t>(num_layers) : spans.size();
-  for (size_t layer = 0; layer < end; ++layer) {
-    const Span span = spans[layer % spans.size()];
-    LayerPattern::Part& part = span == Span::kFull     ? pattern.full
-                               : span == Span::kWindow ? pattern.windowed
-                               : span == Span::kChunk  ? pattern.chunked
-                                                       : pattern.other;
-    part.here = true;
-    part.layers += num_layers > 0 ? 1 : 0;
+// Reads Nemotron's block_configs: groups of query heads, and blocks without attention.
+void read_blocks(const ModelFields& fields, Spans* spans, std::vector<Json>* changes) {
+  const Json& blocks = fields.json({"block_configs"});
+  if (!blocks.is_array()) return;
+  const int heads = fields.integer({"num_attention_heads"});
+  for (size_t layer = 0; layer < std::min(blocks.size(), spans->size()); ++layer) {
+    const ModelFields attention = fields.with_changes(blocks[layer]).object("attention", "");
+    if (attention.flag({"no_op"}, false) || attention.flag({"replace_with_linear"}, false))
+      (*spans)[layer] = Span::kOther;
+    else
+      (*changes)[layer]["num_key_value_heads"] = heads / attention.integer({"n_heads_in_group"});
   }
-  return pattern;
+}
+
+// Returns the fields that differ in each layer; empty if all layers have the same. May change
+// spans.
+std::vector<Json> read_changes(const ModelFields& fields, Spans* spans, size_t num_layers) {
+  static constexpr Names kPerLayer{"per_layer_config"};
+  static constexpr Names kHeadsPerLayer{"num_attention_heads_per_layer"};
+  fields.ignore({"swa_rope_theta", "attention_k_eq_v"});
+  std::vector<Json> changes(num_layers, Json::object());
+  const bool per_layer = fields.is_object("per_layer_config");
+  Spans whole;
+  for (size_t layer = 0; layer < num_layers; ++layer) {
+    whole.push_back((*spans)[layer % spans->size()]);
+    if (!per_layer) changes[layer] = changes_of(fields, whole.back());
+  }
+  *spans = whole;
+  if (per_layer)
+    for (const auto& [layer, change] : fields.json(kPerLayer).items()) {
+      const size_t index = std::strtoul(layer.c_str(), nullptr, 10);
+      if (index < num_layers && change.is_object()) changes[index] = change;
+    }
+  if (fields.is_list(kHeadsPerLayer)) {
+    const std::vector<int> heads = fields.integers(kHeadsPerLayer);
+    for (size_t layer = 0; layer < std::min(heads.size(), num_layers); ++layer)
+      changes[layer]["num_attention_heads"] = heads[layer];
+  }
+  read_blocks(fields, spans, &changes);
+  return changes;
+}
+
+}  // namespace
+
+const Names kLayerNames{"num_hidden_layers", "n_layer", "n_layers",
+                        "num_layers",        "depth",   "layers"};
+
+int window_of(const ModelFields& fields) {
+  static constexpr Names kWindow{"sliding_window", "sliding_window_size", "window_size",
+                                 "attention_window_size", "local_attention"};
+  if (!fields.has(kWindow) || !fields.flag({"use_sliding_window"}, true)) return 0;
+  const Json& window = fields.json(kWindow);
+  return window.is_number_integer() && window.get<int64_t>() < 0 ? 0 : fields.count(kWindow);
+}
+
+std::vector<LayerGroup> read_layer_groups(const ModelFields& fields) {
+  const int num_layers = fields.has(kLayerNames) ? layers_of(fields, kLayerNames) : 0;
+  Spans spans = read_spans(fields, num_layers);
+  const size_t end = num_layers > 0 ? static_cast<size_t>(num_layers) : spans.size();
+  const std::vector<Json> changes = read_changes(fields, &spans, end);
+  std::vector<LayerGroup> groups;
+  for (const Span span : {Span::kFull, Span::kWindow, Span::kChunk, Span::kSparse, Span::kOther})
+    for (size_t layer = 0; layer < end; ++layer) {
+      if (spans[layer % spans.size()] != span) continue;
+      const Json change = span == Span::kOther || changes.empty() ? Json::object() : changes[layer];
+      auto group = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& one) {
+        return one.span == span && one.changes == change;
+      });
+      if (group == groups.end()) group = groups.insert(group, {span, 0, change});
+      group->layers += num_layers > 0 ? 1 : 0;
+    }
+  return groups;
 }
 
 }  // namespace attune

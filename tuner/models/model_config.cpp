@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "generator/core/system/json_text.hpp"
 #include "generator/core/system/read_file.hpp"
@@ -78,11 +79,16 @@ bool sounds_like_decoder(const std::string& model_type) {
   return true;
 }
 
-// Returns "text" for "text_config".
-std::string label_of(std::string_view part) {
-  const size_t end = part.find("_config");
-  const std::string_view word = part.substr(0, end);
-  return std::string(word == "llm" || word == "language" ? "text" : word);
+// Returns "text" for "text_config". An object that only holds others has no label of its own.
+std::string label_of(std::string_view part, const std::string& outer) {
+  std::string word(part.substr(0, part.find("_config")));
+  if (word == "llm" || word == "language") word = "text";
+  if (word == "thinker" || word == "vlm" || word == "model" || word == "detector") return outer;
+  return outer.empty() ? word : outer + " " + word;
+}
+
+bool is_text(std::string_view label) {
+  return label == "text" || (label.size() > 5 && label.substr(label.size() - 5) == " text");
 }
 
 class ConfigReader {
@@ -90,25 +96,30 @@ class ConfigReader {
   ConfigReader(const ModelFields& config, ModelConfig* model) : config_(config), model_(model) {}
 
   void read(const std::string& read_as) {
-    if (!read_as.empty()) {
-      const ModelRow* row = find_model_row(read_as);
-      if (row == nullptr)
-        throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("--as is \"{}\"; must be a known model type such as llama, "
-                                "mistral, gemma2, deepseek_v3, bert, vit, t5",
-                                read_as));
-      note(fmt::format("read as {}; its model_type is \"{}\"", read_as, model_->model_type));
-      return read_row(config_, *row, "");
-    }
+    if (!read_as.empty()) return read_as_type(read_as);
     if (config_.is_text({"_class_name"})) return read_diffusion(config_, model_);
     if (const ModelRow* row = row_of_config()) return read_row(config_, *row, "");
-    if (read_known_parts()) return;
+    if (!config_.states(kHeadNames) && !config_.object_names().empty())
+      return read_objects(config_, nullptr);
     read_unknown();
   }
 
  private:
   void note(const std::string& sentence) {
     model_->notes.push_back(fmt::format("{}: {}", config_.file(), sentence));
+  }
+
+  void read_as_type(const std::string& type) {
+    const ModelRow* row = find_model_row(type);
+    if (row == nullptr)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("--as is \"{}\"; must be a known model type such as llama, mistral, "
+                              "gemma2, deepseek_v3, bert, vit, t5 (attune models lists them)",
+                              type));
+    note(fmt::format("read as {}; its model_type is \"{}\"", type, model_->model_type));
+    const bool is_inside = row->reading != Reading::kParts && !config_.states(kHeadNames) &&
+                           !config_.object_names().empty();
+    is_inside ? read_objects(config_, row) : read_row(config_, *row, "");
   }
 
   const ModelRow* row_of_config() const {
@@ -119,9 +130,16 @@ class ConfigReader {
 
   void read_row(const ModelFields& given, const ModelRow& row, const std::string& label) {
     const ModelFields fields = given.with_defaults(row.defaults);
-    if (row.reading == Reading::kParts) return read_parts(fields, row);
-    if (label.empty() && row.reading != Reading::kNotCovered) require_something(fields);
+    for_each_part(row.ignores, ' ',
+                  [&](std::string_view name) { fields.ignore(std::string(name)); });
+    if (row.reading == Reading::kParts) return read_parts(fields, row, label);
+    if (label.empty() && row.reading == Reading::kNotCovered)
+      fields.refuse(fmt::format("model_type is \"{}\": it has {}, which attune does not tune",
+                                model_->model_type, row.not_supported));
+    if (label.empty()) require_something(fields);
     read_tower(fields, row, label, model_);
+    if (!row.parts.empty()) read_parts(fields, row, label);
+    if (model_->published.empty()) model_->published = row.dtype;
     if (!model_->dtype) model_->dtype = dtype_of(fields);
     const auto unread = fields.unread_attention_fields();
     if (!unread.empty() && row.reading != Reading::kNotCovered)
@@ -142,58 +160,61 @@ class ConfigReader {
 
   // Reads each part by its own type. If a part has no type, or the whole model's type, uses the
   // type that the row gives for it.
-  void read_parts(const ModelFields& fields, const ModelRow& row) {
+  void read_parts(const ModelFields& fields, const ModelRow& row, const std::string& outer) {
+    if (model_->published.empty()) model_->published = row.dtype;
     for_each_part(row.parts, ' ', [&](std::string_view part) {
       const size_t equals = part.find('=');
       const std::string name(part.substr(0, equals));
-      const std::string label = label_of(name);
+      const std::string label = label_of(name, outer);
       // Older configs have the text's fields at the top level, next to vision_config.
       const bool flat =
-          label == "text" && !fields.is_object(name.c_str()) && fields.states(kHeadNames);
+          is_text(label) && !fields.is_object(name.c_str()) && fields.states(kHeadNames);
+      if (!flat && fields.is_null(name.c_str())) return;  // a model without this part
       const ModelFields object = flat ? fields : fields.object(name.c_str(), "");
       const std::string type = object.text({"model_type"});
       const ModelRow* known = find_model_row(type);
-      if (type.empty() || (known != nullptr && known->reading == Reading::kParts))
+      if (type.empty() || (known != nullptr && known == find_model_row(model_->model_type)))
         known = find_model_row(part.substr(equals + 1));
       const size_t first = model_->layers.size();
-      if (known == nullptr) return read_unknown_part(name, type);
+      if (known == nullptr) return note_unknown_part(name, type);
       ModelRow part_row = *known;
-      if (label == "text" && !row.scores.empty()) part_row.scores = row.scores;
+      if (is_text(label) && !row.scores.empty()) part_row.scores = row.scores;
       read_row(object, part_row, label);
-      if (label == "text" && !row.not_supported.empty())
+      if (is_text(label) && !row.not_supported.empty())
         for (size_t i = first; i < model_->layers.size(); ++i)
           model_->layers[i].not_supported.emplace_back(row.not_supported);
     });
   }
 
-  void read_unknown_part(const std::string& name, const std::string& type) {
+  void note_unknown_part(const std::string& name, const std::string& type) {
     note(
         fmt::format("model_type of {} is \"{}\", which is not known; it is not tuned (give "
-                    "--problem)",
+                    "--problem, or --as TYPE for its text)",
                     name, type));
   }
 
-  // Reads a model of an unknown type by its parts, if these have known types.
-  bool read_known_parts() {
-    std::vector<std::string> names, unknown;
-    for (const char* name :
-         {"text_config", "llm_config", "language_config", "vision_config", "audio_config"}) {
-      if (!config_.is_object(name)) continue;
-      const ModelFields object = config_.object(name, "");
-      const ModelRow* row = find_model_row(object.text({"model_type"}));
-      const bool known = row != nullptr && row->reading != Reading::kParts;
-      (known ? names : unknown).emplace_back(name);
+  // Reads the objects inside the config of an unknown type, each by its own type. `text`, if given,
+  // is the type of the first object of text.
+  void read_objects(const ModelFields& fields, const ModelRow* text) {
+    std::vector<std::string> read, unknown;
+    std::vector<std::pair<std::string, const ModelRow*>> rows;
+    for (const std::string& name : fields.object_names()) {
+      const ModelRow* row = find_model_row(fields.object(name.c_str(), "").text({"model_type"}));
+      if (text != nullptr && is_text(label_of(name, ""))) row = std::exchange(text, nullptr);
+      (row != nullptr ? read : unknown).push_back(name);
+      rows.emplace_back(name, row);
     }
-    if (names.empty()) return false;
-    note(fmt::format("model_type \"{}\" is not known; attune reads its {} by their own types",
-                     model_->model_type, quoted(names)));
-    for (const std::string& name : names) {
-      const ModelFields object = config_.object(name.c_str(), "");
-      read_row(object, *find_model_row(object.text({"model_type"})), label_of(name));
-    }
+    const std::string what = fmt::format("model_type \"{}\" is not known", model_->model_type);
+    if (read.empty())
+      fields.refuse(
+          fmt::format("{}, and neither are those of {}; give --problem instead, or name a "
+                      "similar known type for its text with --as TYPE",
+                      what, quoted(unknown)));
+    note(fmt::format("{}; attune reads its {} by their own types", what, quoted(read)));
+    for (const auto& [name, row] : rows)
+      if (row != nullptr) read_row(fields.object(name.c_str(), ""), *row, label_of(name, ""));
     for (const std::string& name : unknown)
-      read_unknown_part(name, config_.object(name.c_str(), "").text({"model_type"}));
-    return true;
+      note_unknown_part(name, fields.object(name.c_str(), "").text({"model_type"}));
   }
 
   // Reads the model as a Llama, if no field contradicts that.
@@ -211,7 +232,7 @@ class ConfigReader {
           "{}, and its name does not say that it is a decoder; give --problem instead, or "
           "name a similar known type with --as TYPE",
           what));
-    const auto strange = probe.unread_attention_fields();
+    const auto strange = probe.fields_unlike_llama();
     if (!strange.empty())
       config_.refuse(
           fmt::format("{}, and a Llama has no {}; give --problem instead, or name a similar known "
@@ -234,6 +255,28 @@ class ConfigReader {
   const ModelFields& config_;
   ModelConfig* model_;
 };
+
+// Widens head dims that kernels do not take, as attune.attention does with such tensors.
+void widen_head_dims(const std::string& file, ModelConfig* model) {
+  static constexpr int kStep = 8, kLeast = 16;
+  const auto wide = [](int head_dim) {
+    return std::max(kLeast, (head_dim + kStep - 1) / kStep * kStep);
+  };
+  for (AttentionLayer& layer : model->layers) {
+    Problem& problem = layer.problem;
+    const int qk = problem.head_dim_qk, v = problem.head_dim_v;
+    if (wide(qk) == qk && wide(v) == v) continue;
+    if (wide(qk) != qk) problem.softmax_scale = problem.scale();
+    problem.head_dim_qk = wide(qk);
+    problem.head_dim_v = wide(v);
+    const auto text = [](int a, int b) {
+      return a == b ? std::to_string(a) : fmt::format("{}x{}", a, b);
+    };
+    model->notes.push_back(fmt::format(
+        "{}: {}: its head dim is {}; attune tunes {}, to which attune.attention pads it", file,
+        layer.name, text(qk, v), text(wide(qk), wide(v))));
+  }
+}
 
 // Stores in each kind of layer that no kernel supports the reason. Throws if no other kind is left.
 void check_layers(const std::string& file, ModelConfig* model) {
@@ -266,6 +309,7 @@ ModelConfig read_model_config(const std::filesystem::path& path, const std::stri
   model.dtype = dtype_of(config);
   model.cache_dtype = cache_dtype_of(config);
   ConfigReader(config, &model).read(read_as);
+  widen_head_dims(path.string(), &model);
   check_layers(path.string(), &model);
   return model;
 }

@@ -48,6 +48,7 @@ struct ModelConfig {
   std::vector<AttentionLayer> layers;  // each kind once
   std::optional<Dtype> dtype;          // the config's torch_dtype
   std::optional<Dtype> cache_dtype;    // of 8 bits, if the config asks for it
+  std::string published;               // the type in which such models are published, if known
   std::vector<std::string> notes;      // sentences
 };
 

@@ -108,6 +108,12 @@ constexpr const char* kHarmlessWords[] = {"dropout",
 constexpr const char* kScoreWords[] = {"relative", "rel_pos", "alibi", "prefix_lm",
                                        "position_embeddings_type"};
 
+// Words in names of objects that describe a model of text.
+constexpr const char* kTextWords[] = {"text", "llm", "language", "thinker"};
+// Words in names of fields of layers that a Llama does not have.
+constexpr const char* kOtherLayerWords[] = {"block_configs", "mamba",  "mb_per_layer", "ssm_",
+                                            "lambda_",       "linear", "recurrent",    "conv_",
+                                            "state_size",    "rwkv",   "hyena",        "cca_"};
 // Objects whose fields describe attention.
 constexpr const char* kObjectWords[] = {"attn_config", "attention_config"};
 
@@ -160,10 +166,11 @@ ModelFields::ModelFields(std::string file, std::string prefix, Json config,
     : file_(std::move(file)),
       prefix_(std::move(prefix)),
       config_(std::move(config)),
-      defaults_(parse_json<Json>(defaults.empty() ? "{}" : defaults)) {}
+      defaults_(parse_json<Json>(defaults.empty() ? "{}" : defaults)),
+      asked_(std::make_shared<std::set<std::string, std::less<>>>()) {}
 
 const Json* ModelFields::find(Names names, std::string* name) const {
-  for (const char* one : names) asked_.insert(one);
+  for (const char* one : names) asked_->insert(one);
   for (const Json* source : {&config_, &defaults_}) {
     bool left_out = false;
     for (const char* one : names) {
@@ -291,11 +298,39 @@ bool ModelFields::is_object(const char* name) const {
   return value != nullptr && value->is_object();
 }
 
+bool ModelFields::is_null(const char* name) const {
+  const Json* value = at_path(config_, name);
+  return value != nullptr && value->is_null();
+}
+
+std::vector<std::string> ModelFields::object_names() const {
+  std::vector<std::string> texts, others;
+  for (const auto& [name, value] : config_.items()) {
+    if (!value.is_object() || !value.contains("model_type")) continue;
+    const bool is_text = has_word(name, kTextWords);
+    (is_text ? texts : others).push_back(name);
+  }
+  texts.insert(texts.end(), others.begin(), others.end());
+  return texts;
+}
+
 ModelFields ModelFields::object(const char* name, std::string_view defaults) const {
   const Json* value = find({name});
   if (value != nullptr && !value->is_object() && !value->is_null()) refuse({name}, "an object");
   return {file_, fmt::format("{}{}.", prefix_, name),
           value != nullptr && value->is_object() ? *value : Json::object(), defaults};
+}
+
+const Json& ModelFields::json(Names names) const {
+  static const Json kNull;
+  const Json* value = find(names);
+  return value != nullptr ? *value : kNull;
+}
+
+ModelFields ModelFields::with_changes(const Json& changes) const {
+  ModelFields changed = *this;
+  if (changes.is_object()) changed.config_.update(changes);
+  return changed;
 }
 
 ModelFields ModelFields::with_defaults(std::string_view defaults) const {
@@ -305,7 +340,7 @@ ModelFields ModelFields::with_defaults(std::string_view defaults) const {
 std::vector<std::string> ModelFields::unread_attention_fields() const {
   std::vector<std::string> names;
   const auto look_at = [&](const std::string& object, const std::string& name, const Json& value) {
-    if (!value.is_object() && says_something(value) && asked_.count(object + name) == 0 &&
+    if (!value.is_object() && says_something(value) && asked_->count(object + name) == 0 &&
         is_of_attention(name))
       names.push_back(object + name);
   };
@@ -315,6 +350,13 @@ std::vector<std::string> ModelFields::unread_attention_fields() const {
       for (const auto& [inner, inner_value] : value.items())
         look_at(name + ".", inner, inner_value);
   }
+  return names;
+}
+
+std::vector<std::string> ModelFields::fields_unlike_llama() const {
+  std::vector<std::string> names = unread_attention_fields();
+  for (const auto& [name, value] : config_.items())
+    if (has_word(name, kOtherLayerWords) && says_something(value)) names.push_back(name);
   return names;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -41,14 +42,24 @@ class ModelFields {
   std::vector<std::string> texts_in(const char* name) const;  // of a list; skips other values
 
   bool is_object(const char* name) const;
+  bool is_null(const char* name) const;  // stated as null
+  // Returns the names of objects that state a model_type; those of text first.
+  std::vector<std::string> object_names() const;
   ModelFields object(const char* name, std::string_view defaults) const;
+  const Json& json(Names names) const;  // null if left out
   // Returns the same object with other defaults.
   ModelFields with_defaults(std::string_view defaults) const;
+  // Returns the same object, in which these fields replace the config's.
+  ModelFields with_changes(const Json& changes) const;
 
-  void ignore(Names names) const { asked_.insert(names.begin(), names.end()); }
+  void ignore(Names names) const { asked_->insert(names.begin(), names.end()); }
+  void ignore(std::string name) const { asked_->insert(std::move(name)); }
   // Returns the config's fields that look like attention, have an effect, and were neither read nor
   // ignored. Includes the fields of an attention object (attn_config).
   std::vector<std::string> unread_attention_fields() const;
+
+  // Returns the fields of unread_attention_fields(), and fields of layers that no Llama has.
+  std::vector<std::string> fields_unlike_llama() const;
 
   [[noreturn]] void refuse(Names names, const std::string& accepted) const;
   [[noreturn]] void refuse(const std::string& what) const;  // "FILE: what"
@@ -60,7 +71,8 @@ class ModelFields {
 
   std::string file_, prefix_;
   Json config_, defaults_;
-  mutable std::set<std::string, std::less<>> asked_;
+  // names that were read or ignored; shared with objects of with_changes
+  std::shared_ptr<std::set<std::string, std::less<>>> asked_;
 };
 
 }  // namespace attune

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "generator/core/system/error.hpp"
 
 namespace attune {
@@ -41,7 +43,7 @@ void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelSc
 }
 
 // Reads one of the words of ModelRow::scores.
-void read_word(std::string_view word, const ModelFields& fields, Problem* problem,
+void read_word(std::string_view word, const ModelFields& fields, bool in_window, Problem* problem,
                ModelScores* scores) {
   if (word == "relative_bias") {
     problem->scores.relative_bias = tensor_of(problem->dtype_o);
@@ -54,9 +56,15 @@ void read_word(std::string_view word, const ModelFields& fields, Problem* proble
   } else if (word == "image_tokens") {
     scores->sees_images = true;
     fields.ignore({"mm_tokens_per_image"});
-  } else if (word == "sinks") {
+  } else if (word == "half_scale") {
+    problem->softmax_scale = std::sqrt(2.0F / static_cast<float>(problem->head_dim_qk));
+  } else if (word == "inverse_scale") {
+    problem->softmax_scale = 1.0F / static_cast<float>(problem->head_dim_qk);
+  } else if (word == "repeated_kv") {
+    problem->num_heads_kv = problem->num_heads_q;
+  } else if (word == "sinks" || (word == "sinks_of_windows" && in_window)) {
     problem->scores.sinks = tensor_of(problem->dtype_o);
-  } else {
+  } else if (word != "sinks_of_windows") {
     throw Error(
         ErrorCode::kInternal,
         fmt::format("the table of models has the scores \"{}\", which are not known", word));
@@ -79,23 +87,25 @@ void read_positions(const ModelFields& fields, Problem* problem, ModelScores* sc
 
 }  // namespace
 
-ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem* problem) {
+ModelScores read_scores(const ModelFields& fields, const ModelRow& row, bool in_window,
+                        Problem* problem) {
   ModelScores scores;
   if (!row.not_supported.empty()) {
     scores.not_supported.emplace_back(row.not_supported);
     fields.ignore({"relative_attention", "max_relative_positions"});
   }
-  for_each_part(row.scores, ' ',
-                [&](std::string_view word) { read_word(word, fields, problem, &scores); });
+  for_each_part(row.scores, ' ', [&](std::string_view word) {
+    read_word(word, fields, in_window, problem, &scores);
+  });
   problem->scores.softcap =
       static_cast<float>(fields.number_or_zero({"attn_logit_softcapping", "max_attn_value"}));
   read_positions(fields, problem, &scores);
   // For an image, distances have two dimensions. So the bias is a tensor with a value for each row
   // and key.
-  const bool image_bias = fields.flag({"use_relative_position_bias"}, false);
+  const bool image_bias = fields.flag({"use_relative_position_bias", "use_rel_pos"}, false);
   if (fields.flag({"use_shared_relative_position_bias"}, false) || image_bias)
     problem->scores.bias = tensor_of(problem->dtype_o);
-  if (fields.flag({"attn_config.prefix_lm"}, false)) set_prefix(problem);
+  if (fields.flag({"attn_config.prefix_lm", "prefix_lm"}, false)) set_prefix(problem);
   if (const double length = fields.number_or_zero({"attn_temperature_len"}); length > 0)
     scores.not_supported.push_back(
         fmt::format("a temperature for rows from {} on (attn_temperature_len)", length));

@@ -22,9 +22,10 @@ struct ModelScores {
   bool sees_images = false;
 };
 
-// Sets the features on `problem`, whose heads and mask are already set. A bias gets the type of
-// `dtype_o`; call follow_dtype if `dtype_o` changes later.
-ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem* problem);
+// Sets the features on `problem`, whose heads and mask are already set. `in_window`: the layers see
+// a window of keys. A bias gets the type of `dtype_o`; call follow_dtype if `dtype_o` changes.
+ModelScores read_scores(const ModelFields& fields, const ModelRow& row, bool in_window,
+                        Problem* problem);
 
 // Gives the biases of a model's problem the type of its 16-bit or 32-bit tensors.
 void follow_dtype(Problem* problem);

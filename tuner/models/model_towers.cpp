@@ -13,14 +13,22 @@
 
 namespace attune {
 
-const Names kHeadNames{"num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"};
+const Names kHeadNames{"num_attention_heads",
+                       "n_head",
+                       "n_heads",
+                       "num_heads",
+                       "attention_heads",
+                       "encoder_attention_heads",
+                       "decoder_attention_heads"};
 
 namespace {
 
-constexpr Names kHiddenNames{"hidden_size", "n_embd", "n_embed", "d_model", "dim"};
+constexpr Names kHiddenNames{"hidden_size", "n_embd",  "n_embed",  "d_model",
+                             "dim",         "emb_dim", "embed_dim"};
 constexpr Names kKvHeadNames{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads",
                              "attn_config.kv_n_heads"};
-constexpr Names kHeadDimNames{"head_dim", "kv_channels", "d_kv"};
+constexpr Names kHeadDimNames{"head_dim", "attention_head_dim", "kv_channels",
+                              "d_kv",     "dim_head",           "d_head"};
 constexpr Names kPositionNames{
     "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
     "model_max_length"};
@@ -41,11 +49,12 @@ int kv_heads(const ModelFields& fields, int num_heads_q) {
   return fields.integer(kKvHeadNames, num_heads_q);
 }
 
+// Returns the stated head dim, or hidden_size / heads, rounded down as transformers does.
 int head_dim(const ModelFields& fields, Names hidden_names, int num_heads_q) {
   if (fields.has(kHeadDimNames)) return fields.integer(kHeadDimNames);
   const int hidden = fields.integer(hidden_names);
-  if (hidden % num_heads_q != 0)
-    fields.refuse(hidden_names, fmt::format("a multiple of num_attention_heads ({})", num_heads_q));
+  if (hidden < num_heads_q)
+    fields.refuse(hidden_names, fmt::format("at least num_attention_heads ({})", num_heads_q));
   return hidden / num_heads_q;
 }
 
@@ -77,11 +86,10 @@ Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
                        Names hidden_names = kHiddenNames) {
   Problem problem;
   problem.num_heads_q = fields.integer(head_names);
-  if (fields.has({"kv_lora_rank"}) && fields.has({"qk_rope_head_dim"})) {
+  if (fields.has({"kv_lora_rank"}) && fields.has({"qk_nope_head_dim"})) {
     // For prefill, K and V are expanded from their latent form: each query head has its own.
     problem.num_heads_kv = problem.num_heads_q;
-    problem.head_dim_qk =
-        fields.integer({"qk_nope_head_dim"}) + fields.integer({"qk_rope_head_dim"});
+    problem.head_dim_qk = fields.integer({"qk_nope_head_dim"}) + fields.count({"qk_rope_head_dim"});
     problem.head_dim_v = fields.integer({"v_head_dim"});
     fields.ignore({"num_key_value_heads", "head_dim", "qk_head_dim", "q_lora_rank"});
   } else {
@@ -89,7 +97,8 @@ Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
     if (problem.num_heads_q % problem.num_heads_kv != 0)
       fields.refuse(kKvHeadNames,
                     fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
-    problem.head_dim_qk = problem.head_dim_v = head_dim(fields, hidden_names, problem.num_heads_q);
+    problem.head_dim_qk = head_dim(fields, hidden_names, problem.num_heads_q);
+    problem.head_dim_v = fields.integer({"v_head_dim"}, problem.head_dim_qk);
   }
   set_scale(fields, &problem);
   return problem;
@@ -114,16 +123,22 @@ class Tower {
       case Reading::kAnyImage:
       case Reading::kWindowedImage:
         return any_image();
+      case Reading::kSamImage:
+        return sam_image();
       case Reading::kWindowStages:
         return window_stages();
       case Reading::kAudio:
         return audio_encoder();
+      case Reading::kAnyAudio:
+        return any_audio();
+      case Reading::kCrossDecoder:
+        return cross_decoder();
       case Reading::kEncoderDecoder:
       case Reading::kSpeech:
         return encoder_decoder();
       case Reading::kParts:
       case Reading::kNotCovered:
-        note(fmt::format("{} is not supported yet; it is not tuned", row_.not_supported));
+        note(fmt::format("it has {}; attune does not tune it", row_.not_supported));
     }
   }
 
@@ -138,15 +153,16 @@ class Tower {
                       const Problem& problem) {
     AttentionLayer layer;
     layer.name = named(name);
-    layer.layers = layers;
+    layer.layers = layers * row_.attentions_per_layer;
     layer.lengths = lengths;
     layer.problem = problem;
     model_->layers.push_back(std::move(layer));
     return model_->layers.back();
   }
 
-  std::vector<std::string> scores_of(Problem* problem) {
-    const ModelScores scores = read_scores(fields_, row_, problem);
+  std::vector<std::string> scores_of(const ModelFields& fields, Problem* problem,
+                                     bool in_window = false) {
+    const ModelScores scores = read_scores(fields, row_, in_window, problem);
     for (const std::string& assumption : scores.assumptions) note(assumption);
     sees_images_ = scores.sees_images;
     return scores.not_supported;
@@ -165,63 +181,81 @@ class Tower {
     }
   }
 
-  // Adds the kinds of layers of one tower of self-attention: one kind for each span.
-  void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
-    const LayerPattern pattern = read_layer_pattern(fields_);
-    const auto features = scores_of(&problem);
+  // Adds the layers of one group.
+  void add_group(const LayerGroup& group, Lengths lengths, Mask mask, int64_t max_seqlen) {
+    const ModelFields fields = fields_.with_changes(group.changes);
+    Problem problem = self_attention(fields);
+    problem.mask = mask;
+    std::vector<std::string> lacks = scores_of(fields, &problem, group.span == Span::kWindow);
     const bool causal = problem.mask != Mask::kNone || problem.scores.prefix;
-    const std::string name = problem.scores.prefix ? "causal after a prefix"
-                             : causal              ? "causal"
-                                                   : "both directions";
-    const size_t first = model_->layers.size();
-    const auto add_span = [&](const LayerPattern::Part& part, const std::string& span) {
-      AttentionLayer& layer = add(name + span, part.layers, lengths, problem);
-      layer.max_seqlen = max_seqlen;
-      layer.may_be_padded = lengths == Lengths::kEncoder && !causal;
-      layer.not_supported = features;
-      return &layer;
-    };
-    if (pattern.full.here) add_span(pattern.full, "");
-    if (pattern.windowed.here) {
-      const int window = window_of(fields_);
-      AttentionLayer* layer = add_span(pattern.windowed, fmt::format(", window {}", window));
+    std::string name = problem.scores.prefix ? "causal after a prefix"
+                       : causal              ? "causal"
+                                             : "both directions";
+    if (group.span == Span::kWindow) {
+      const int window = window_of(fields);
+      name += fmt::format(", window {}", window);
       // A causal model's window includes the query itself.
-      layer->problem.window_left = causal ? window - 1 : window / 2;
-      layer->problem.window_right = causal ? -1 : window / 2;
+      problem.window_left = causal ? window - 1 : window / 2;
+      problem.window_right = causal ? -1 : window / 2;
       if (problem.scores.prefix)
-        layer->not_supported.push_back(
-            fmt::format("a prefix that is longer than the window ({})", window));
+        lacks.push_back(fmt::format("a prefix that is longer than the window ({})", window));
+    } else if (group.span == Span::kChunk) {
+      problem.scores.chunk = fields.integer({"attention_chunk_size"});
+      name += fmt::format(", chunks of {}", problem.scores.chunk);
+    } else if (group.span == Span::kSparse) {
+      name += ", sparse";
+      lacks.emplace_back("attention to only those keys that an indexer chooses");
+      fields_.ignore({"index_topk", "index_n_heads", "index_head_dim", "index_topk_blocks"});
     }
-    if (pattern.chunked.here) {
-      const int chunk = fields_.integer({"attention_chunk_size"});
-      add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.scores.chunk = chunk;
+    const auto is_here = [&](const AttentionLayer& layer) { return layer.name == named(name); };
+    if (std::any_of(model_->layers.begin(), model_->layers.end(), is_here))
+      name += fmt::format(", {}/{} heads of {}", problem.num_heads_q, problem.num_heads_kv,
+                          problem.head_dim_qk);
+    AttentionLayer& layer = add(name, group.layers, lengths, problem);
+    layer.max_seqlen = max_seqlen;
+    layer.may_be_padded = lengths == Lengths::kEncoder && !causal;
+    layer.not_supported = lacks;
+  }
+
+  // Adds the kinds of layers of one tower of self-attention: one kind for each group of layers.
+  void add_groups(Lengths lengths, Mask mask, int64_t max_seqlen) {
+    const size_t first = model_->layers.size();
+    for (const LayerGroup& group : read_layer_groups(fields_)) {
+      if (group.span != Span::kOther)
+        add_group(group, lengths, mask, max_seqlen);
+      else
+        note(fmt::format("{} of its layers have no softmax self-attention; these are not tuned",
+                         group.layers > 0 ? std::to_string(group.layers) : "some"));
     }
     if (sees_images_) add_with_images(first);
-    if (pattern.other.here)
-      note(fmt::format("{} of its layers have no softmax self-attention; these are not tuned",
-                       pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
+  }
+
+  // Returns use_bidirectional_attention: a flag, or the name of those tokens that see ahead.
+  std::string who_sees_ahead() const {
+    static constexpr Names kField{"use_bidirectional_attention"};
+    if (fields_.is_text(kField)) return fields_.text(kField);
+    return fields_.flag(kField, false) ? "all" : "";
   }
 
   void decoder() {
-    Problem problem = self_attention(fields_);
-    const bool causal = !fields_.flag({"use_bidirectional_attention"}, false);
-    problem.mask = causal ? Mask::kCausalBottomRight : Mask::kNone;
+    const std::string ahead = who_sees_ahead();
     const size_t first = model_->layers.size();
-    add_spans(Lengths::kDecoder, problem, fields_.integer(kPositionNames, 0));
-    if (!causal) return;
-    const CacheUse cache = read_cache_use(fields_, problem);
-    for (size_t i = first; i < model_->layers.size(); ++i)
-      if (!model_->layers[i].problem.scores.mask_tensor) model_->layers[i].cache = cache;
+    add_groups(Lengths::kDecoder, ahead == "all" ? Mask::kNone : Mask::kCausalBottomRight,
+               fields_.integer(kPositionNames, 0));
+    if (ahead == "vision" && !sees_images_) add_with_images(first);
+    if (ahead == "all") return;
+    for (size_t i = first; i < model_->layers.size(); ++i) {
+      AttentionLayer& layer = model_->layers[i];
+      if (!layer.problem.scores.mask_tensor) layer.cache = read_cache_use(fields_, layer.problem);
+    }
   }
 
   void encoder() {
-    Problem problem = self_attention(fields_);
     const bool causal = fields_.flag({"is_decoder", "causal"}, false);
-    if (causal) problem.mask = Mask::kCausalBottomRight;
     fields_.ignore({"type_vocab_size"});
     const int64_t positions = fields_.integer(kPositionNames, 0);
     const size_t first = model_->layers.size();
-    add_spans(Lengths::kEncoder, problem, positions);
+    add_groups(Lengths::kEncoder, causal ? Mask::kCausalBottomRight : Mask::kNone, positions);
     if (row_.reading != Reading::kFixedText) return;
     for (size_t i = first; i < model_->layers.size(); ++i)
       fix_lengths(&model_->layers[i], positions);
@@ -246,11 +280,11 @@ class Tower {
     return int64_t{image[0] / patch[0]} * (image[1] / patch[1]);
   }
 
-  AttentionLayer& add_image_layers(int layers) {
+  AttentionLayer& add_image_layers(const std::string& name, int layers) {
     Problem problem =
         self_attention(fields_, kHeadNames, {"embed_dim", "hidden_size", "d_model", "dim"});
-    const auto features = scores_of(&problem);
-    AttentionLayer& layer = add("both directions", layers, Lengths::kAnyImage, problem);
+    const auto features = scores_of(fields_, &problem);
+    AttentionLayer& layer = add(name, layers, Lengths::kAnyImage, problem);
     layer.not_supported = features;
     return layer;
   }
@@ -258,27 +292,63 @@ class Tower {
   void image() {
     const int64_t patches = num_patches();
     if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0 (with patch_size)");
-    fix_lengths(&add_image_layers(fields_.integer(kLayerNames, 0)),
-                patches + row_.extra_tokens + fields_.count({"num_register_tokens"}));
+    fix_lengths(
+        &add_image_layers("both directions", fields_.integer(kLayerNames, 0)),
+        patches + row_.extra_tokens + fields_.count({"num_register_tokens", "num_registers"}));
+  }
+
+  // Returns how many layers see windows of the image. The others see all of it.
+  int windowed_layers() const {
+    static constexpr Names kFullLayers{"fullatt_block_indexes", "global_attn_indexes"};
+    const int layers = fields_.integer(kLayerNames, 0);
+    if (fields_.has(kFullLayers))
+      return layers - static_cast<int>(fields_.integers(kFullLayers).size());
+    const std::vector<std::string> words = fields_.texts_in("layer_types");
+    return static_cast<int>(std::count(words.begin(), words.end(), "window_attention"));
+  }
+
+  void add_windows(int64_t side, int layers, int64_t parts) {
+    AttentionLayer& windowed =
+        add_image_layers(fmt::format("windows of {0} x {0} patches", side), layers);
+    if (parts == 1) windowed.not_supported.emplace_back("smaller windows at the edges of an image");
+    fix_lengths(&windowed, side * side);
+    windowed.parts = parts;
   }
 
   void any_image() {
-    const int layers = fields_.integer(kLayerNames, 0);
-    AttentionLayer& all = add_image_layers(layers);
-    all.max_seqlen = num_patches();
-    if (row_.reading == Reading::kWindowedImage) {
-      const int full = static_cast<int>(fields_.integers({"fullatt_block_indexes"}).size());
-      const int side = fields_.integer({"window_size"}) / fields_.integer({"patch_size"});
+    static constexpr Names kSide{"pos_emb_height"};
+    int layers = fields_.integer(kLayerNames, 0);
+    const bool windows = row_.reading == Reading::kWindowedImage;
+    if (windows) layers -= windowed_layers();
+    const std::vector<std::string> words = fields_.texts_in("layer_types");
+    if (const auto other = std::count(words.begin(), words.end(), "conv"); other > 0) {
+      note(fmt::format("{} of its layers have no softmax self-attention; these are not tuned",
+                       other));
+      layers -= static_cast<int>(other);
+    }
+    add_image_layers("both directions", layers).max_seqlen = num_patches();
+    if (windows) {
+      const int side = fields_.has({"window_size"})
+                           ? fields_.integer({"window_size"}) / fields_.integer({"patch_size"})
+                           : fields_.integer(kSide);
       if (side < 1) fields_.refuse({"window_size"}, "a multiple of patch_size");
-      all.layers = full;
-      AttentionLayer windowed = all;
-      windowed.name = named(fmt::format("windows of {0} x {0} patches", side));
-      windowed.layers = layers - full;
-      windowed.not_supported.emplace_back("smaller windows at the edges of an image");
-      fix_lengths(&windowed, int64_t{side} * side);
-      model_->layers.push_back(std::move(windowed));
+      add_windows(side, windowed_layers(), 1);
     }
     note("its length is the number of patches of an image; set yours with --seqlen");
+  }
+
+  // Adds the layers of a Segment Anything encoder. Its image has a fixed size, and is padded to
+  // whole windows.
+  void sam_image() {
+    const int64_t patches = num_patches();
+    if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0 (with patch_size)");
+    const int windows = windowed_layers(), side = fields_.integer({"window_size"});
+    const std::vector<int> image = fields_.integers({"image_size"}, 2);
+    const int pixels = fields_.integer({"patch_size"}) * side;
+    const auto across = [&](int all) { return int64_t{(all + pixels - 1) / pixels}; };
+    fix_lengths(&add_image_layers("both directions", fields_.integer(kLayerNames) - windows),
+                patches);
+    if (windows > 0) add_windows(side, windows, across(image[0]) * across(image[1]));
   }
 
   // Adds stages of shifted windows. Each window is one batch entry. The bias hides keys that a row
@@ -308,7 +378,7 @@ class Tower {
       problem.num_heads_q = problem.num_heads_kv = heads[i];
       problem.head_dim_qk = problem.head_dim_v = static_cast<int>(dim / heads[i]);
       set_scale(fields_, &problem);
-      const auto features = scores_of(&problem);
+      const auto features = scores_of(fields_, &problem);
       AttentionLayer& layer =
           add(fmt::format("stage {0}, windows of {1} x {1} patches", i + 1, seen), depths[i],
               Lengths::kImage, problem);
@@ -319,20 +389,52 @@ class Tower {
   }
 
   void audio_encoder() {
-    const Problem problem = self_attention(fields_, {"encoder_attention_heads"});
-    fix_lengths(
-        &add("both directions", fields_.integer({"encoder_layers"}, 0), Lengths::kImage, problem),
-        fields_.integer({"max_source_positions"}));
+    const Problem problem = self_attention(fields_);
+    fix_lengths(&add("both directions", fields_.integer({"encoder_layers", "num_hidden_layers"}, 0),
+                     Lengths::kImage, problem),
+                fields_.integer({"max_source_positions"}));
+  }
+
+  void any_audio() {
+    Problem problem = self_attention(fields_);
+    const auto features = scores_of(fields_, &problem);
+    AttentionLayer& layer =
+        add("both directions", fields_.integer({"encoder_layers", "num_hidden_layers"}, 0),
+            Lengths::kAnyImage, problem);
+    layer.not_supported = features;
+    note("its length is the number of frames of a sound; set yours with --seqlen");
+  }
+
+  void cross_decoder() {
+    static constexpr Names kHeads{"decoder_attention_heads", "attention_heads", "num_heads",
+                                  "num_attention_heads"};
+    const Problem cross = self_attention(fields_, kHeads);
+    Problem causal = cross;
+    causal.mask = Mask::kCausalBottomRight;
+    const auto features = scores_of(fields_, &causal);
+    const int layers = fields_.integer(
+        {"decoder_layers", "num_decoder_layers", "layers", "num_layers", "num_hidden_layers"}, 0);
+    fields_.ignore({"encoder_layers", "encoder_attention_heads", "add_cross_attention",
+                    "is_decoder", "encoder_hidden_size"});
+    const int64_t positions = fields_.integer(kPositionNames, 0);
+    AttentionLayer& self = add("causal", layers, Lengths::kEncoder, causal);
+    self.max_seqlen = positions;
+    self.not_supported = features;
+    AttentionLayer& over = add("cross-attention", layers, Lengths::kEncoder, cross);
+    over.max_seqlen = positions;
   }
 
   void encoder_decoder() {
     const bool speech = row_.reading == Reading::kSpeech;
     fields_.ignore({"is_encoder_decoder", "num_hidden_layers"});
     Problem encoder =
-        self_attention(fields_, {"encoder_attention_heads", "num_heads", "num_attention_heads"});
+        self_attention(fields_, {"encoder_attention_heads", "num_encoder_attention_heads",
+                                 "num_heads", "num_attention_heads"});
     const Problem decoder =
-        self_attention(fields_, {"decoder_attention_heads", "num_heads", "num_attention_heads"});
-    const int encoder_layers = fields_.integer({"encoder_layers", "num_layers"}, 0);
+        self_attention(fields_, {"decoder_attention_heads", "num_decoder_attention_heads",
+                                 "num_heads", "num_attention_heads"});
+    const int encoder_layers =
+        fields_.integer({"encoder_layers", "num_encoder_layers", "num_layers"}, 0);
     const int decoder_layers = fields_.has({"num_decoder_layers"})
                                    ? fields_.integer({"num_decoder_layers"})
                                    : fields_.integer({"decoder_layers", "num_layers"}, 0);
@@ -341,8 +443,8 @@ class Tower {
     // A position bias belongs to self-attention only.
     Problem causal = decoder;
     causal.mask = Mask::kCausalBottomRight;
-    const auto features = scores_of(&encoder);
-    scores_of(&causal);
+    const auto features = scores_of(fields_, &encoder);
+    scores_of(fields_, &causal);
     const auto add_kind = [&](const char* name, int layers, const Problem& problem) {
       AttentionLayer& layer = add(name, layers, Lengths::kEncoder, problem);
       layer.max_seqlen = max_seqlen;
@@ -369,6 +471,9 @@ class Tower {
 void read_tower(const ModelFields& fields, const ModelRow& row, const std::string& label,
                 ModelConfig* model) {
   Tower(fields, row, label, model).read();
+  if (!row.not_tuned.empty())
+    model->notes.push_back(fmt::format("{}: {}{} is not tuned", fields.file(),
+                                       label.empty() ? "" : label + ": ", row.not_tuned));
 }
 
 }  // namespace attune
