@@ -235,8 +235,8 @@ int show_workload(const Options& options, const Workload& workload) {
   const double budget_s = given_s > 0 ? given_s : all.budget_s;
   if (!options.json) {
     print(workload_text(workload) +
-          fmt::format("Tuning {} shape{} takes up to {:.0f} s{}, if none is tuned before.\n",
-                      all.num_shapes, all.num_shapes == 1 ? "" : "s", budget_s,
+          fmt::format("{} shape{} to tune: up to {:.0f} s{}\n", all.num_shapes,
+                      all.num_shapes == 1 ? "" : "s", budget_s,
                       given_s > 0 ? "" : fmt::format(" with --effort {}", options.effort)));
     return kOk;
   }
