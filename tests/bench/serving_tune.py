@@ -74,7 +74,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             answer = tuned(arguments, model, f"{folder}/store.db")
         found = result["models"][model] = summary(answer)
-        result["device"] = answer["device"]
+        result.update(device=answer["device"]["name"], driver=answer["device"]["driver"])
         Path(arguments.out).write_text(json.dumps(result, indent=1))
         gains = "nothing tuned" if not found["gain_geomean"] else (
             f"gain {found['gain_geomean']:.3f}, lowest {found['gain_lowest']:.3f}")
