@@ -121,7 +121,7 @@ std::vector<Config> candidates(const KernelSpec& spec) {
       for (const int64_t stages : {2, 3, 4})
         for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
           for (const int64_t heads : sm90_pack_heads(spec))
-            for (const int64_t ring : {0, block_m < 192 ? 5 : 0})
+            for (const int64_t ring : {0, 5})
               configs.push_back(Config({{"block_m", block_m},
                                         {"block_n", block_n},
                                         {"kv_slots", stages},
@@ -129,7 +129,7 @@ std::vector<Config> candidates(const KernelSpec& spec) {
                                         {"ping_pong", block_m >= 128 ? 1 : 0},
                                         {"scheduler", scheduler},
                                         {"pack_heads", heads},
-                                        {"row_max", ring > 0 && block_m < 192 ? 1 : 0},
+                                        {"row_max", ring > 0 ? 1 : 0},
                                         {"min_tiles", 4},
                                         {"tile_overhead", 2}}));
   return configs;
