@@ -75,6 +75,30 @@ void delete_unused(Database& database) {
       "program.digest) > 0)");
 }
 
+// Deletes the oldest images until the store's file fits into `max_bytes`. Images of pins stay.
+void delete_oldest_images(Database& database, int64_t max_bytes) {
+  const int64_t pages =
+      database.integer("PRAGMA page_count") - database.integer("PRAGMA freelist_count");
+  const int64_t images = database.integer("SELECT coalesce(sum(length(bytes)), 0) FROM image");
+  int64_t bytes = pages * database.integer("PRAGMA page_size") - images;
+  std::vector<int64_t> dropped;
+  Statement select(database,
+                   "SELECT id, length(bytes), EXISTS (SELECT 1 FROM winner w WHERE w.pinned <> 0"
+                   " AND w.problem_id = image.problem_id AND w.toolchain_id = image.toolchain_id"
+                   " AND w.arch = image.arch AND w.config = image.config) AS pin"
+                   " FROM image ORDER BY pin DESC, created DESC, id DESC");
+  while (select.step()) {
+    int64_t id = 0, size = 0, pin = 0;
+    select.read(id, size, pin);
+    if (pin == 0 && bytes + size > max_bytes)
+      dropped.push_back(id);
+    else
+      bytes += size;
+  }
+  for (const int64_t id : dropped)
+    Statement(database, "DELETE FROM image WHERE id = ?").bind(id).run();
+}
+
 // Deletes the rows of a key that were measured with the toolchain at one time.
 void delete_rows(Database& database, const char* table, const char* more, const TuningKey& key,
                  const ToolchainIdentity& toolchain, const std::string& created) {
@@ -140,9 +164,13 @@ StoreStats Store::shrink(const std::function<void(Database&)>& work) {
   return difference(before, stats());
 }
 
-StoreStats Store::collect_garbage(const std::function<bool(const ToolchainIdentity&)>& is_live) {
+StoreStats Store::collect_garbage(const std::function<bool(const ToolchainIdentity&)>& is_live,
+                                  int64_t max_bytes) {
   return shrink([&](Database& database) {
     if (is_live) delete_dead_toolchains(database, is_live);
+    if (max_bytes == 0) return;
+    delete_unused(database);  // first those that nobody misses
+    delete_oldest_images(database, max_bytes);
   });
 }
 

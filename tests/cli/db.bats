@@ -154,6 +154,25 @@ END
   json 'len(o["winners"]) == 1'
 }
 
+@test "gc --max-size deletes the oldest kernels, which are compiled again, and no winner" {
+  tuned
+  attune db stats --json
+  json 'o["images"] > 0'
+  attune db gc --max-size 1G --json
+  expect 0
+  json 'o["images"] == 0'
+  attune db gc --max-size 1k --json
+  expect 0
+  json 'o["images"] > 0 and o["winners"] == 0 and o["trials"] == 0'
+  [[ $errors == *"trials, winners and pinned kernels stay"* ]]
+  attune explain --target cpu --problem $problem --json
+  json 'o["rung"] == "exact"'
+  for size in 0 -1 5X 1e99G; do
+    attune db gc --max-size "$size"
+    refused 1 "--max-size is \"$size\"; must be a size such as 500M or 2G"
+  done
+}
+
 @test "rm deletes only the named rows" {
   tuned
   local other=${problem/seqlen=128/seqlen=32}

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "cache/exchange.hpp"
 #include "generator/core/system/error.hpp"
@@ -39,13 +41,38 @@ int verify(const DbOptions& options) {
   return problems.empty() ? kOk : kStorage;
 }
 
-int gc(const DbOptions& options) {
+// Parses "500M" or "2G", in powers of 1000. Returns 0 for an empty text.
+int64_t bytes_of(const std::string& text) {
+  if (text.empty()) return 0;
+  constexpr std::string_view kUnits = "kMG";
+  const size_t unit = kUnits.find(text.back());
+  double factor = 1;
+  for (size_t i = 0; unit != std::string_view::npos && i <= unit; ++i) factor *= 1000;
+  const char* const end = text.data() + text.size() - (unit == std::string_view::npos ? 0 : 1);
+  double value = 0;
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  const double bytes = value * factor;
+  constexpr double kMost = 1e15;
+  if (error != std::errc() || at != end || !(bytes >= 1) || bytes > kMost)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--max-size is \"{}\"; must be a size such as 500M or 2G", text));
+  return static_cast<int64_t>(bytes);
+}
+
+int gc(const DbOptions& options, const std::string& max_size) {
+  const int64_t max_bytes = bytes_of(max_size);
   open_db(options);  // a missing store is an error, not a new store
-  const StoreStats gone =
-      Store::open(options.path(), StoreMode::kReadWrite)
-          .collect_garbage([](const ToolchainIdentity& of) {
-            return is_current(template_state(of.template_name, of.template_digest));
-          });
+  Store store = Store::open(options.path(), StoreMode::kReadWrite);
+  const StoreStats gone = store.collect_garbage(
+      [](const ToolchainIdentity& of) {
+        return is_current(template_state(of.template_name, of.template_digest));
+      },
+      max_bytes);
+  if (const int64_t left = store.stats().file_bytes; max_bytes > 0 && left > max_bytes)
+    print_notice(
+        fmt::format("attune: note: the store has {} after this, because trials, winners "
+                    "and pinned kernels stay; `attune db rm` deletes those",
+                    format_bytes(static_cast<double>(left))));
   if (options.json) {
     print_json("db.gc", {{"trials", gone.trials},
                          {"winners", gone.winners},
@@ -224,10 +251,14 @@ void add_db_verify(Command db, int* exit_code) {
 
 void add_db_gc(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
+  const auto max_size = std::make_shared<std::string>();
   Command command =
       add_db_command(db, "gc", "Delete unused images and rows of templates that no longer exist",
-                     "attune db gc", options.get());
-  command.callback([options, exit_code] { *exit_code = gc(*options); });
+                     "attune db gc --max-size 500M", options.get());
+  command.add_option("--max-size", *max_size,
+                     "Delete the oldest kernels too, until the file has this size: 500M, 2G. They "
+                     "are compiled again when a program needs them");
+  command.callback([options, max_size, exit_code] { *exit_code = gc(*options, *max_size); });
 }
 
 void add_db_export(Command db, int* exit_code) {
