@@ -106,8 +106,8 @@ class Store {
   std::vector<std::string> verify() const;
   // Deletes images that no winner and no trial of a default config names. Also deletes trials,
   // winners and images of toolchains for which `is_live` returns false; null keeps all. Pins stay.
-  // With max_bytes, also deletes the oldest images until the file fits; they are compiled again when
-  // needed. Then vacuums. Returns the numbers of deleted rows.
+  // With max_bytes, also deletes the oldest images until the file fits; they are compiled again
+  // when needed. Then vacuums. Returns the numbers of deleted rows.
   StoreStats collect_garbage(const std::function<bool(const ToolchainIdentity&)>& is_live = nullptr,
                              int64_t max_bytes = 0);
   // Deletes the trials and winners that the filter selects, and rows that only they name, then
