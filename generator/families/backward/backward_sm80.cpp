@@ -36,7 +36,7 @@ using Broken = std::optional<std::string>;
 
 // Knob values that the two kernels share.
 struct Sides {
-  std::vector<int64_t> stay_rows, warps, stages;
+  std::vector<int64_t> stay_rows, warps, slots;
 };
 Sides sides(const Arch& arch) {
   if (!copies_ahead(arch)) return {{64, 32}, {4, 2}, {1}};
@@ -49,7 +49,7 @@ std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   return {{"block_m", values_if(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
           {"block_n", values_if(there, {32, 64, 16, 48}), "keys per step of dq"},
           {"warps", values_if(there, all.warps), "warps of a block of dq"},
-          {"kv_slots", values_if(there, all.stages), "steps of dq in shared memory"},
+          {"kv_slots", values_if(there, all.slots), "steps of dq in shared memory"},
           {"blocks_per_sm", values_if(there, {1, 2, 3, 4}),
            "blocks of dq per multiprocessor that registers allow"}};
 }
@@ -61,7 +61,7 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   return {{"key_block_n", values_if(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
           {"key_block_m", values_if(there, {32, 64, 16, 48}), "rows per step of dk and dv"},
           {"key_warps", values_if(there, all.warps), "warps of a block of dk and dv"},
-          {"q_slots", values_if(there, all.stages), "steps of dk and dv in shared memory"},
+          {"q_slots", values_if(there, all.slots), "steps of dk and dv in shared memory"},
           {"key_blocks_per_sm", values_if(there, {1, 2, 3, 4}),
            "blocks of dk and dv per multiprocessor that registers allow"},
           {"split_kv", values_if(both, {0, 1}), "separate kernels for dk and dv"}};

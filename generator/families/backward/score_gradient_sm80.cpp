@@ -128,13 +128,13 @@ class ScoreGradientSm80 final : public KernelTemplate {
     const auto values = [&](std::vector<int64_t> all) {
       return values_if(has_scores(spec), std::move(all));
     };
-    const std::vector<int64_t> stages =
+    const std::vector<int64_t> slots =
         copies_ahead(arch) ? std::vector<int64_t>{2, 1, 3} : std::vector<int64_t>{1};
     const std::vector<Knob> knobs{
         {"block_m", values({64, 128, 32}), "stationary rows of q, 16 or 32 per warp"},
         {"block_n", values({64, 32, 16}), "keys per step"},
         {"warps", values({4, 8, 2}), "warps per block"},
-        {"kv_slots", values(stages), "steps in shared memory"},
+        {"kv_slots", values(slots), "steps in shared memory"},
         {"blocks_per_sm", values({1, 2, 3, 4}), "blocks per multiprocessor that registers allow"}};
     if (!has_scores(spec)) return {knobs, {}};
     return {knobs,

@@ -118,13 +118,13 @@ std::vector<Config> candidates(const KernelSpec& spec) {
   std::vector<Config> configs;
   for (const int64_t block_m : {128, 64, 192})
     for (const int64_t block_n : {128, 64, 96, 80, 48})
-      for (const int64_t stages : {2, 3, 4})
+      for (const int64_t kv_slots : {2, 3, 4})
         for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
           for (const int64_t heads : sm90_pack_heads(spec))
             for (const int64_t ring : {0, 5})
               configs.push_back(Config({{"block_m", block_m},
                                         {"block_n", block_n},
-                                        {"kv_slots", stages},
+                                        {"kv_slots", kv_slots},
                                         {"kv_ring", ring},
                                         {"ping_pong", block_m >= 128 ? 1 : 0},
                                         {"scheduler", scheduler},

@@ -78,12 +78,12 @@ bool row_has_lines(const KernelSpec& spec) {
 }
 
 int shared_bytes(const KernelSpec& spec, const Config& config) {
-  const int warps = as_int(config, "warps"), stages = as_int(config, "kv_slots");
+  const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
   const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
-  return decode_shared(warps, warps / warps_of_ring(config), stages, slot_bytes(spec, config),
+  return decode_shared(warps, warps / warps_of_ring(config), kv_slots, slot_bytes(spec, config),
                        spec.head_dim_qk)
              .bytes +
-         warps * stages * factors;
+         warps * kv_slots * factors;
 }
 
 int register_limit(const Config& config) {
@@ -357,7 +357,7 @@ class DecodeSm80 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
-    const double warps = as_int(config, "warps"), stages = as_int(config, "kv_slots");
+    const double warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
     const double blocks_of_sm = as_int(config, "blocks_per_sm"), slot = bytes_of_tile(spec, config);
     const Deal deal = spec.cache.batch_invariant ? deal_of_chunks(config, spec, shape, device)
                                                  : deal_of(config, spec, shape, device);
@@ -366,7 +366,7 @@ class DecodeSm80 final : public KernelTemplate {
         deal.gangs > blocks ? std::ceil(deal.gangs / blocks) * blocks_of_sm
                             : std::min(std::ceil(deal.gangs / device.sm_count), blocks_of_sm);
     constexpr double kBytesOfSm = 35e3, kEnough = 101e3, kChain = 0.38, kLatency = 0.58;
-    const double under_way = gangs_of_sm * heads * team * stages * slot;
+    const double under_way = gangs_of_sm * heads * team * kv_slots * slot;
     double rate = kBytesOfSm * std::min(1.0, std::pow(under_way / kEnough, 0.6)) *
                   (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
     if (config.at("loads") == kRows) rate *= 0.86;
@@ -380,7 +380,7 @@ class DecodeSm80 final : public KernelTemplate {
       rate *= 0.97;  // few registers are left, and more warps gain nothing
     if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
-    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
+    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / kv_slots);
     const double chain = deal.tiles / team * step;
     // Waiting saves time if all parts end at once.
     const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;

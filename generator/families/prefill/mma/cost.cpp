@@ -61,9 +61,9 @@ double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
                        kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 +
                        kIssuesPerCopy * kv_bytes / 16 / c.threads() + kIssuesPerStep;
   const double per_scheduler = blocks * c.warps / kSchedulers;
-  const double barriers = c.share_kv || c.stages == 1 ? 2 : 1;
+  const double barriers = c.share_kv || c.kv_slots == 1 ? 2 : 1;
   const double waited = kBarrierClocks * barriers +
-                        (c.share_kv && c.stages == 1 ? kNothingInFlight : 0) +
+                        (c.share_kv && c.kv_slots == 1 ? kNothingInFlight : 0) +
                         kLatencyWeight * (mma + 4 * scores);
   const double compute = std::pow(std::pow(mma * per_scheduler, kIssueNorm) +
                                       std::pow(kIssueWeight * issue * per_scheduler, kIssueNorm),

@@ -43,7 +43,7 @@ int mma_row_bytes(const KernelSpec& spec, int head_dim) {
 
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
   return {c.block_m,        c.block_n,       c.warps,
-          c.stages,         c.share_kv,      c.q_place,
+          c.kv_slots,       c.share_kv,      c.q_place,
           spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_q)};
 }
 
@@ -176,16 +176,16 @@ std::optional<std::string> rows_rule(const KernelSpec&, const Arch&, const MmaCo
 }
 
 std::optional<std::string> slots_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
-  if (!c.share_kv || c.stages % 2 == 1) return std::nullopt;
+  if (!c.share_kv || c.kv_slots % 2 == 1) return std::nullopt;
   return fmt::format("{} slots that K and V share are {} of each: use share_kv=0,kv_slots={}",
-                     c.stages, c.stages / 2, c.stages / 2);
+                     c.kv_slots, c.kv_slots / 2, c.kv_slots / 2);
 }
 
 std::optional<std::string> flight_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
-  const int keys = c.stages * c.block_n;
-  if (c.stages <= 2 || keys <= kMaxKeysInFlight) return std::nullopt;
-  return fmt::format("{} stages of {} keys are {} keys in flight; more than {} gain nothing",
-                     c.stages, c.block_n, keys, kMaxKeysInFlight);
+  const int keys = c.kv_slots * c.block_n;
+  if (c.kv_slots <= 2 || keys <= kMaxKeysInFlight) return std::nullopt;
+  return fmt::format("{} slots of {} keys are {} keys in flight; more than {} gain nothing",
+                     c.kv_slots, c.block_n, keys, kMaxKeysInFlight);
 }
 
 std::optional<std::string> shared_memory_rule(const KernelSpec& spec, const Arch& arch,

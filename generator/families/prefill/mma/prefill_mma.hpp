@@ -13,10 +13,10 @@
 
 namespace attune {
 
-// The knobs of one config as numbers. stages (kv_slots) is 1, hold_offsets 0 and load_hint 128 if
+// The knobs of one config as numbers. kv_slots is 1, hold_offsets 0 and load_hint 128 if
 // the family has no such knob.
 struct MmaConfig {
-  int block_m, block_n, warps, stages, share_kv, q_place, blocks_per_sm, hold_offsets, tile_order,
+  int block_m, block_n, warps, kv_slots, share_kv, q_place, blocks_per_sm, hold_offsets, tile_order,
       load_hint;
 
   int threads() const { return 32 * warps; }

@@ -28,7 +28,7 @@ namespace {
 // The tiles of a default, in the order they are tried; the first legal one is taken.
 struct DefaultTile {
   int widest_head_dim;
-  int block_m, block_n, warps, stages, hold_offsets;
+  int block_m, block_n, warps, kv_slots, hold_offsets;
 };
 
 // Measured on an H200 at head dims 64, 128 and 256; in between, tiles that ptxas 13.0 compiles
@@ -138,10 +138,10 @@ class PrefillSm80 final : public PrefillMma {
     Config square = config;
     square.set("block_m", 64);
     square.set("block_n", 64);
-    for (const int64_t stages : {config.at("kv_slots"), int64_t{1}})
+    for (const int64_t kv_slots : {config.at("kv_slots"), int64_t{1}})
       for (const int64_t blocks : {3, 2})
         for (const int64_t held : {0, 1}) {
-          square.set("kv_slots", stages);
+          square.set("kv_slots", kv_slots);
           square.set("blocks_per_sm", blocks);
           square.set("hold_offsets", held);
           if (!legal.broken(square)) return square;
@@ -157,7 +157,7 @@ class PrefillSm80 final : public PrefillMma {
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
-                                                 {"kv_slots", tile.stages},
+                                                 {"kv_slots", tile.kv_slots},
                                                  {"hold_offsets", hold_offsets}}))
         return config;
     return std::nullopt;

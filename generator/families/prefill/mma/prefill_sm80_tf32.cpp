@@ -31,7 +31,7 @@ namespace {
 // for other head dims and for GPUs with less shared memory.
 struct DefaultTile {
   int widest_head_dim;
-  int block_m, block_n, warps, stages, q_place;
+  int block_m, block_n, warps, kv_slots, q_place;
 };
 constexpr int kEnoughWarps = 8;
 constexpr DefaultTile kFastTiles[] = {
@@ -58,15 +58,16 @@ bool needs_pairs(const KernelSpec& slice) {
 }
 
 Constraint pairs_rule(const KernelSpec& spec) {
-  return {"pairs of slots", {}, [spec](const Config& config) -> std::optional<std::string> {
-            const KernelSpec slice = slice_of(spec, config);
-            const MmaConfig c = mma_config(config);
-            if (!needs_pairs(slice) || (c.stages > 1 && !c.share_kv)) return std::nullopt;
-            return fmt::format(
-                "{} columns of V in the mode split take all registers: use share_kv=0 and 2 stages "
-                "or more",
-                slice.head_dim_v);
-          }};
+  return {
+      "pairs of slots", {}, [spec](const Config& config) -> std::optional<std::string> {
+        const KernelSpec slice = slice_of(spec, config);
+        const MmaConfig c = mma_config(config);
+        if (!needs_pairs(slice) || (c.kv_slots > 1 && !c.share_kv)) return std::nullopt;
+        return fmt::format(
+            "{} columns of V in the mode split take all registers: use share_kv=0 and 2 kv_slots "
+            "or more",
+            slice.head_dim_v);
+      }};
 }
 
 class PrefillSm80Tf32 final : public PrefillMma {
@@ -118,7 +119,7 @@ class PrefillSm80Tf32 final : public PrefillMma {
       const auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                    {"block_n", tile.block_n},
                                                    {"warps", tile.warps},
-                                                   {"kv_slots", tile.stages},
+                                                   {"kv_slots", tile.kv_slots},
                                                    {"q_place", tile.q_place}});
       if (config && config->at("warps") * config->at("blocks_per_sm") >= kEnoughWarps)
         return with_room(spec, legal, *config);

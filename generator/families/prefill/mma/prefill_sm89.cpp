@@ -30,11 +30,11 @@ bool multiplies_8_bits(const Arch& arch) {
 }
 
 // The tiles of a default, in the order they are tried; the first legal one is taken. They are the
-// best tiles for 16 bits, with the stages that half as many bytes allow. GPUs with 8-bit tensor
+// best tiles for 16 bits, with the slots that half as many bytes allow. GPUs with 8-bit tensor
 // cores (sm_89, sm_120) were not measured.
 struct DefaultTile {
   int narrowest_head_dim, widest_head_dim;
-  int block_m, block_n, warps, stages, hold_offsets;
+  int block_m, block_n, warps, kv_slots, hold_offsets;
 };
 constexpr DefaultTile kDefaultTiles[] = {
     {0, 64, 128, 64, 4, 3, 1},   {0, 64, 128, 64, 4, 2, 1},  //
@@ -106,7 +106,7 @@ class PrefillSm89 final : public PrefillMma {
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
-                                                 {"kv_slots", tile.stages},
+                                                 {"kv_slots", tile.kv_slots},
                                                  {"hold_offsets", tile.hold_offsets}}))
         return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     }

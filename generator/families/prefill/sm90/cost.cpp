@@ -34,7 +34,7 @@ constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
 struct Tile {
-  int block_m, block_n, warpgroups, ctas, splits, stages, parts;
+  int block_m, block_n, warpgroups, ctas, splits, kv_slots, parts;
   bool overlap, ping_pong, ring, staged, wide;
   Sm90Scheduler scheduler;
 };
@@ -47,7 +47,7 @@ Tile tile_of(const KernelSpec& spec, const Config& c) {
   t.warpgroups = t.block_m / kWarpgroupRows;
   t.ctas = static_cast<int>(c.at("blocks_per_sm"));
   t.splits = static_cast<int>(c.at("kv_splits"));
-  t.stages = static_cast<int>(c.at("kv_slots"));
+  t.kv_slots = static_cast<int>(c.at("kv_slots"));
   t.parts = static_cast<int>(c.get("k_parts", 1));
   t.overlap = c.at("overlap") != 0;
   t.ping_pong = c.at("ping_pong") != 0;
@@ -72,7 +72,7 @@ double qk_slowdown(const Tile& t) {
 double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
   const double load = bytes / kL2Bytes;
-  if (t.stages > 1) return std::max(clocks, load);
+  if (t.kv_slots > 1) return std::max(clocks, load);
   return clocks + (t.parts == 1 ? 0.4 : 0.2) * load;
 }
 

@@ -118,7 +118,7 @@ int accumulators(const KernelSpec& spec, const Config& c) {
 // A config that won somewhere on an H200 (table in templates/cuda/prefill_sm90/LOG.md). A row of
 // the tables below names only the members that differ from the usual values.
 struct Candidate {
-  int block_m = 128, block_n = 128, blocks_per_sm = 1, stages = 2, kv_ring = 0;
+  int block_m = 128, block_n = 128, blocks_per_sm = 1, kv_slots = 2, kv_ring = 0;
   int overlap = 1, ping_pong = 1, o_staging = 1;
   int row_max = 0;         // 0 under a left window if blocks share a multiprocessor
   bool persistent = true;  // false: one tile per block
@@ -127,11 +127,11 @@ struct Candidate {
 
 constexpr Candidate kUpTo64[] = {
     {.block_m = 192, .row_max = 1},
-    {.block_m = 256, .block_n = 64, .stages = 3, .ping_pong = 0, .row_max = 1},
-    {.block_m = 256, .block_n = 64, .stages = 3, .row_max = 1},
-    {.block_n = 64, .blocks_per_sm = 2, .stages = 3, .overlap = 0, .ping_pong = 0, .row_max = 1},
+    {.block_m = 256, .block_n = 64, .kv_slots = 3, .ping_pong = 0, .row_max = 1},
+    {.block_m = 256, .block_n = 64, .kv_slots = 3, .row_max = 1},
+    {.block_n = 64, .blocks_per_sm = 2, .kv_slots = 3, .overlap = 0, .ping_pong = 0, .row_max = 1},
     {.block_n = 80, .blocks_per_sm = 2, .overlap = 0, .ping_pong = 0},
-    {.block_m = 64, .block_n = 64, .blocks_per_sm = 3, .stages = 3, .ping_pong = 0, .row_max = 1},
+    {.block_m = 64, .block_n = 64, .blocks_per_sm = 3, .kv_slots = 3, .ping_pong = 0, .row_max = 1},
     {.block_m = 64, .block_n = 64, .ping_pong = 0, .persistent = false},
 };
 constexpr Candidate kUpTo128[] = {
@@ -164,7 +164,7 @@ Config config_of(const KernelSpec& spec, const Candidate& c, int64_t pack_heads)
   return Config({{"block_m", c.block_m},
                  {"block_n", c.block_n},
                  {"blocks_per_sm", c.blocks_per_sm},
-                 {"kv_slots", c.stages},
+                 {"kv_slots", c.kv_slots},
                  {"kv_ring", c.kv_ring},
                  {"overlap", c.overlap},
                  {"ping_pong", c.ping_pong},
@@ -217,16 +217,16 @@ std::vector<Config> wide_configs(const KernelSpec& spec) {
   first.set("ping_pong", 0);
   first.set("row_max", 1);
   std::vector<Config> configs;
-  const auto add = [&](int block_m, int block_n, int stages) {
+  const auto add = [&](int block_m, int block_n, int kv_slots) {
     for (const int64_t slice_count : slices)
       for (const int64_t heads : packed)
         for (const int64_t o_staging : staging) {
           Config c = first;
           if (c.has("v_slices")) c.set("v_slices", slice_count);
-          c.set("k_parts", stages == 1 && block_m > 64 ? usual_parts(spec) : 1);
+          c.set("k_parts", kv_slots == 1 && block_m > 64 ? usual_parts(spec) : 1);
           c.set("block_m", block_m);
           c.set("block_n", block_n);
-          c.set("kv_slots", stages);
+          c.set("kv_slots", kv_slots);
           c.set("o_staging", o_staging);
           c.set("pack_heads", heads);
           configs.push_back(std::move(c));
@@ -234,7 +234,7 @@ std::vector<Config> wide_configs(const KernelSpec& spec) {
   };
   for (const int block_m : {128, 64})
     for (const int block_n : {80, 64, 48, 32, 16})
-      for (const int stages : {2, 1}) add(block_m, block_n, stages);
+      for (const int kv_slots : {2, 1}) add(block_m, block_n, kv_slots);
   return configs;
 }
 
@@ -276,7 +276,7 @@ bool crowds_registers(const KernelSpec& spec) {
 }
 
 // Drops configs with several blocks per multiprocessor. They leave a thread 80 registers, with
-// which such stages spill.
+// which such score stages spill.
 void keep_single_blocks(std::vector<Config>* configs) {
   std::erase_if(*configs, [](const Config& c) { return c.at("blocks_per_sm") > 1; });
 }
