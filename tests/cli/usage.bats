@@ -3,7 +3,7 @@
 # Contract of the program as a whole: help with an example for every command, --json everywhere, usage errors.
 load contract
 
-commands="doctor devices tune bench check explain emit compile export pin version"
+commands="doctor devices models tune bench check explain emit compile export pin version"
 db_commands="ls show stats verify gc export import merge"
 
 @test "every command's help shows an example and --json" {

@@ -144,7 +144,10 @@ TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
   EXPECT_EQ(both.problems[0].seqlen_q, 64);
   EXPECT_EQ(both.problems[1].seqlen_q, 50);
   EXPECT_EQ(both.problems[1].batch, 3);
-  // If a model fixes every length, --seqlen asks for another image.
+  EXPECT_THAT(both.notes,
+              ::testing::Contains(HasSubstr(
+                  "--seqlen does not apply to lengths that the model fixes, in: vision")));
+  // A model of images alone takes images of another size.
   const Json vit = Json::parse(R"({"model_type": "vit", "hidden_size": 768})");
   EXPECT_EQ(workload_of(vit, "", choice).problems.at(0).seqlen_q, 64);
   // A call may have any number of chunks.
@@ -153,6 +156,44 @@ TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
   EXPECT_EQ(to_text(chunks.layer_kinds.at(1).problems.at(0)),
             "dtype=fp32,head_dim=128,heads=40/8,batch=1,seqlen=32768,mask=causal_bottom_right,"
             "chunk=8192");
+}
+
+TEST_F(ConfigFile, ALengthDoesNotReplaceFixedGeometry) {
+  const ShapeChoice choice{{4096}, {}, {Dtype::kFp32}};
+  const auto lengths = [&](const char* config) {
+    const Workload workload = workload_of(Json::parse(config), "", choice);
+    EXPECT_THAT(
+        workload.notes,
+        ::testing::Contains(HasSubstr("--seqlen does not apply to lengths that the model")));
+    std::vector<std::pair<int64_t, int64_t>> all;
+    for (const LayerKind& kind : workload.layer_kinds)
+      all.emplace_back(kind.problems.at(0).seqlen_q, kind.problems.at(0).seqlen_kv);
+    return all;
+  };
+  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(lengths(R"({"model_type": "swin", "embed_dim": 96})"),
+            (Pairs{{49, 49}, {49, 49}, {49, 49}, {49, 49}}));
+  EXPECT_EQ(lengths(R"({"model_type": "clip", "text_config": {}, "vision_config": {}})"),
+            (Pairs{{77, 77}, {50, 50}}));
+  EXPECT_EQ(lengths(R"({"model_type": "whisper", "d_model": 384})"),
+            (Pairs{{1500, 1500}, {448, 1500}, {448, 448}}));
+}
+
+TEST_F(ConfigFile, AMissingDtypeIsGuessedWithANote) {
+  const auto guess = [&](const char* config, Target target) {
+    std::ofstream(path_) << config;
+    const Workload workload = workload_from_model(path_.string(), {{64}, {}, {}}, target);
+    EXPECT_THAT(workload.notes, ::testing::Contains(HasSubstr("dtype is not stated")));
+    return workload.problems.at(0).dtype_q;
+  };
+  for (const Target target : {Target::kCpu, Target::kCuda}) {
+    EXPECT_EQ(guess(R"({"model_type": "gpt_oss", "hidden_size": 2880})", target), Dtype::kBf16);
+    EXPECT_EQ(
+        guess(R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128})", target),
+        Dtype::kBf16);
+  }
+  EXPECT_EQ(guess(R"({"model_type": "gpt2", "n_embd": 768})", Target::kCuda), Dtype::kFp16);
+  EXPECT_EQ(guess(R"({"model_type": "gpt2", "n_embd": 768})", Target::kCpu), Dtype::kFp32);
 }
 
 TEST_F(ConfigFile, ABiasHasTheTypeOfItsModel) {

@@ -46,6 +46,7 @@ void add_jobs_option(Command command, int* jobs);
 // throw attune::Error.
 void add_doctor(Command program, int* exit_code);
 void add_devices(Command program, int* exit_code);
+void add_models(Command program, int* exit_code);
 void add_tune(Command program, int* exit_code);
 void add_bench(Command program, int* exit_code);
 void add_check(Command program, int* exit_code);

@@ -37,6 +37,7 @@ constexpr const char* kFooter =
 void add_commands(Command program, int* exit_code) {
   add_doctor(program, exit_code);
   add_devices(program, exit_code);
+  add_models(program, exit_code);
   add_tune(program, exit_code);
   add_bench(program, exit_code);
   add_check(program, exit_code);

@@ -49,6 +49,7 @@ void add(const std::string& name, int layers, const Problem& problem, int64_t se
   layer.problem = problem;
   layer.fixed_seqlen_q = seqlen_q;
   layer.fixed_seqlen_kv = seqlen_kv;
+  layer.may_be_replaced = true;
   model->layers.push_back(std::move(layer));
 }
 
@@ -132,6 +133,9 @@ void read_flux(const ModelFields& fields, ModelConfig* model) {
   add(fmt::format("joint attention of {} patches and {} text tokens", kFluxPatches, kFluxTokens),
       layers, joint_attention(fields), kFluxPatches + kFluxTokens, kFluxPatches + kFluxTokens,
       model);
+  // FLUX.1-dev and -schnell are distilled: a batch has no unconditional half.
+  model->layers.back().lengths = Lengths::kDistilled;
+  model->published = "bf16";
   model->notes.push_back(
       fmt::format("{}: its config states no image size; attune tunes for 1024 x 1024 with {} text "
                   "tokens (--seqlen changes that)",
@@ -139,6 +143,10 @@ void read_flux(const ModelFields& fields, ModelConfig* model) {
 }
 
 }  // namespace
+
+std::vector<std::string> diffusion_classes() {
+  return {"UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel"};
+}
 
 void read_diffusion(const ModelFields& fields, ModelConfig* model) {
   const std::string name = fields.text({"_class_name"});

@@ -8,6 +8,9 @@
 
 namespace attune {
 
+// Returns the values of _class_name that read_diffusion() knows.
+std::vector<std::string> diffusion_classes();
+
 // Adds to model->layers and model->notes. Throws kInvalidArgument for an unknown class.
 void read_diffusion(const ModelFields& fields, ModelConfig* model);
 

@@ -17,6 +17,8 @@ using Spans = std::vector<Span>;  // per layer, or for a period that repeats
 
 constexpr Names kPatternNames{"sliding_window_pattern", "_sliding_window_pattern"};
 
+constexpr Names kWords{"layer_types", "layers_block_type", "block_types", "attention_layers"};
+
 constexpr int kMostLayers = 4096;
 
 int layers_of(const ModelFields& fields, Names names) {
@@ -61,8 +63,10 @@ std::optional<Span> span_of(const std::string& word, bool has_window) {
 
 Spans from_words(const ModelFields& fields, Names names, bool has_window) {
   Spans spans;
+  const bool all_local = fields.has({"attention_window_size"});  // RecurrentGemma
   for (const std::string& word : fields.texts(names)) {
-    const std::optional<Span> span = span_of(word, has_window);
+    const std::optional<Span> span =
+        all_local && word == "attention" ? Span::kWindow : span_of(word, has_window);
     if (!span)
       fields.refuse(names,
                     "a list of full_attention, sliding_attention, chunked_attention and layers "
@@ -148,8 +152,6 @@ Spans windowed_spans(const ModelFields& fields, int num_layers) {
 }
 
 Spans read_spans(const ModelFields& fields, int num_layers) {
-  static constexpr Names kWords{"layer_types", "layers_block_type", "block_types",
-                                "attention_layers"};
   fields.ignore({"max_window_layers", "sliding_window_pattern", "_sliding_window_pattern",
                  "attention_types", "attention_chunk_size", "global_attn_every_n_layers",
                  "global_attn_every_n", "attn_layer_period", "attn_layer_offset",
@@ -250,8 +252,10 @@ int window_of(const ModelFields& fields) {
 }
 
 std::vector<LayerGroup> read_layer_groups(const ModelFields& fields) {
-  const int num_layers = fields.has(kLayerNames) ? layers_of(fields, kLayerNames) : 0;
+  const bool counts = fields.states(kLayerNames) || !fields.states(kWords);
+  int num_layers = counts && fields.has(kLayerNames) ? layers_of(fields, kLayerNames) : 0;
   Spans spans = read_spans(fields, num_layers);
+  if (!counts) num_layers = static_cast<int>(spans.size());  // a list has a word for each layer
   const size_t end = num_layers > 0 ? static_cast<size_t>(num_layers) : spans.size();
   const std::vector<Json> changes = read_changes(fields, &spans, end);
   std::vector<LayerGroup> groups;

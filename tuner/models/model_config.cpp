@@ -130,6 +130,7 @@ class ConfigReader {
 
   void read_row(const ModelFields& given, const ModelRow& row, const std::string& label) {
     const ModelFields fields = given.with_defaults(row.defaults);
+    fields.ignore({"is_encoder_decoder", "add_cross_attention"});
     for_each_part(row.ignores, ' ',
                   [&](std::string_view name) { fields.ignore(std::string(name)); });
     if (row.reading == Reading::kParts) return read_parts(fields, row, label);

@@ -14,7 +14,14 @@
 namespace attune {
 
 // The kind of lengths and batches that a layer has by default (workload.cpp).
-enum class Lengths { kDecoder, kEncoder, kImage, kAnyImage, kDiffusion };
+enum class Lengths {
+  kDecoder,
+  kEncoder,
+  kImage,
+  kAnyImage,
+  kDiffusion,
+  kDistilled,  // kDiffusion without an unconditional half in each batch
+};
 
 // How a decoder's layer uses its cache, besides heads and head dims of its Problem.
 struct CacheUse {
@@ -35,10 +42,12 @@ struct AttentionLayer {
   // length.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
+  bool may_be_replaced = false;   // the fixed lengths, by --seqlen: images of another size
   int64_t parts = 1;              // batch entries that one image or sequence is cut into
   int64_t max_seqlen = 0;         // default lengths end here; 0: not stated
-  std::optional<CacheUse> cache;  // of a decoder's layers
+  bool ends_at_max = false;       // no length may be above max_seqlen
   bool may_be_padded = false;     // batches have sequences of several lengths, and no causal mask
+  std::optional<CacheUse> cache;  // of a decoder's layers
   std::vector<std::string> not_supported;  // features of the layer that no kernel has yet
   std::string refused;  // why this kind is not tuned (a head dim, say); empty if it is
 };

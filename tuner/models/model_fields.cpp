@@ -102,6 +102,7 @@ constexpr const char* kHarmlessWords[] = {"dropout",
                                           "router_",
                                           "qk_ln",
                                           "attn_impl",
+                                          "conv",
                                           "proj"};
 // Words that always mark a field of attention, whatever else its name contains:
 // use_relative_attention_bias.

@@ -60,6 +60,8 @@ void read_word(std::string_view word, const ModelFields& fields, bool in_window,
     problem->softmax_scale = std::sqrt(2.0F / static_cast<float>(problem->head_dim_qk));
   } else if (word == "inverse_scale") {
     problem->softmax_scale = 1.0F / static_cast<float>(problem->head_dim_qk);
+  } else if (word == "twice_kv_in_windows") {
+    if (in_window && !fields.has({"swa_num_key_value_heads"})) problem->num_heads_kv *= 2;
   } else if (word == "repeated_kv") {
     problem->num_heads_kv = problem->num_heads_q;
   } else if (word == "sinks" || (word == "sinks_of_windows" && in_window)) {

@@ -13,6 +13,40 @@ bool lists(std::string_view types, std::string_view wanted) {
 
 }  // namespace
 
+std::string_view reading_name(Reading reading) {
+  switch (reading) {
+    case Reading::kDecoder:
+      return "decoder";
+    case Reading::kEncoder:
+      return "encoder";
+    case Reading::kFixedText:
+      return "text of fixed length";
+    case Reading::kImage:
+      return "images";
+    case Reading::kAnyImage:
+      return "images of any size";
+    case Reading::kWindowedImage:
+    case Reading::kSamImage:
+    case Reading::kWindowStages:
+      return "images, in windows";
+    case Reading::kAudio:
+      return "sound of fixed length";
+    case Reading::kAnyAudio:
+      return "sound of any length";
+    case Reading::kCrossDecoder:
+      return "decoder, cross-attention";
+    case Reading::kEncoderDecoder:
+      return "encoder and decoder";
+    case Reading::kSpeech:
+      return "sound and decoder";
+    case Reading::kParts:
+      return "its parts";
+    case Reading::kNotCovered:
+      break;
+  }
+  return "not tuned";
+}
+
 const std::vector<const ModelRow*>& all_model_rows() {
   static const std::vector<const ModelRow*> all = [] {
     std::vector<const ModelRow*> rows;

@@ -60,6 +60,9 @@ std::span<const ModelRow> encoder_rows();  // encoders of text and sound, encode
 std::span<const ModelRow> image_rows();    // encoders of images
 std::span<const ModelRow> part_rows();     // several models in one
 
+// Returns how a row's models are read, in a few words: "decoder", "images of any size".
+std::string_view reading_name(Reading reading);
+
 // Returns the row of a model type, or nullptr if the type is not known.
 const ModelRow* find_model_row(std::string_view model_type);
 

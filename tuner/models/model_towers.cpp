@@ -234,7 +234,8 @@ class Tower {
   std::string who_sees_ahead() const {
     static constexpr Names kField{"use_bidirectional_attention"};
     if (fields_.is_text(kField)) return fields_.text(kField);
-    return fields_.flag(kField, false) ? "all" : "";
+    const bool is_causal = fields_.flag({"is_causal"}, true);
+    return fields_.flag(kField, false) || !is_causal ? "all" : "";
   }
 
   void decoder() {
@@ -292,9 +293,10 @@ class Tower {
   void image() {
     const int64_t patches = num_patches();
     if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0 (with patch_size)");
-    fix_lengths(
-        &add_image_layers("both directions", fields_.integer(kLayerNames, 0)),
-        patches + row_.extra_tokens + fields_.count({"num_register_tokens", "num_registers"}));
+    AttentionLayer& layer = add_image_layers("both directions", fields_.integer(kLayerNames, 0));
+    const int registers = fields_.count({"num_register_tokens", "num_registers"});
+    fix_lengths(&layer, patches + row_.extra_tokens + registers);
+    layer.may_be_replaced = label_.empty();
   }
 
   // Returns how many layers see windows of the image. The others see all of it.
@@ -427,17 +429,18 @@ class Tower {
   void encoder_decoder() {
     const bool speech = row_.reading == Reading::kSpeech;
     fields_.ignore({"is_encoder_decoder", "num_hidden_layers"});
-    Problem encoder =
-        self_attention(fields_, {"encoder_attention_heads", "num_encoder_attention_heads",
-                                 "num_heads", "num_attention_heads"});
-    const Problem decoder =
-        self_attention(fields_, {"decoder_attention_heads", "num_decoder_attention_heads",
-                                 "num_heads", "num_attention_heads"});
-    const int encoder_layers =
-        fields_.integer({"encoder_layers", "num_encoder_layers", "num_layers"}, 0);
-    const int decoder_layers = fields_.has({"num_decoder_layers"})
-                                   ? fields_.integer({"num_decoder_layers"})
-                                   : fields_.integer({"decoder_layers", "num_layers"}, 0);
+    Problem encoder = self_attention(
+        fields_, {"encoder_attention_heads", "num_encoder_attention_heads",
+                  "encoder_num_attention_heads", "num_heads", "num_attention_heads"});
+    const Problem decoder = self_attention(
+        fields_, {"decoder_attention_heads", "num_decoder_attention_heads",
+                  "decoder_num_attention_heads", "num_heads", "num_attention_heads"});
+    const int encoder_layers = fields_.integer(
+        {"encoder_layers", "num_encoder_layers", "encoder_num_hidden_layers", "num_layers"}, 0);
+    const int decoder_layers =
+        fields_.has({"num_decoder_layers"})
+            ? fields_.integer({"num_decoder_layers"})
+            : fields_.integer({"decoder_layers", "decoder_num_hidden_layers", "num_layers"}, 0);
     const int64_t max_seqlen =
         speech ? fields_.integer({"max_target_positions"}) : fields_.integer(kPositionNames, 0);
     // A position bias belongs to self-attention only.
@@ -448,6 +451,7 @@ class Tower {
     const auto add_kind = [&](const char* name, int layers, const Problem& problem) {
       AttentionLayer& layer = add(name, layers, Lengths::kEncoder, problem);
       layer.max_seqlen = max_seqlen;
+      layer.ends_at_max = speech;
       layer.may_be_padded = !speech && problem.mask == Mask::kNone;
       return &layer;
     };

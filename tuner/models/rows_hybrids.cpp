@@ -14,10 +14,12 @@ constexpr ModelRow kRows[] = {
 // Decoders with a compressed K and V. In prefill, heads of q and k hold the rotated elements too.
 {.types = "deepseek_v2", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 2048,
-    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"},
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})",
+    .dtype = "bf16"},
 {.types = "deepseek_v3 kimi_k2", .reading = kDecoder, .defaults = R"({"num_attention_heads": 128,
     "hidden_size": 7168, "num_hidden_layers": 61, "max_position_embeddings": 4096,
-    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"},
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})",
+    .dtype = "bf16"},
 {.types = "minicpm3", .reading = kDecoder, .defaults = R"({"num_attention_heads": 40,
     "hidden_size": 2560, "num_hidden_layers": 62, "max_position_embeddings": 32768,
     "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64})"},
@@ -28,7 +30,7 @@ constexpr ModelRow kRows[] = {
 {.types = "glm4_moe_lite", .reading = kDecoder, .defaults = R"({"num_attention_heads": 20,
     "v_head_dim": 256, "hidden_size": 2048, "num_hidden_layers": 47,
     "max_position_embeddings": 202752, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
-    "qk_rope_head_dim": 64})"},
+    "qk_rope_head_dim": 64})", .dtype = "bf16"},
 {.types = "sarvam_mla", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64,
     "v_head_dim": 128, "hidden_size": 4096, "num_hidden_layers": 32,
     "max_position_embeddings": 4096, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
@@ -40,15 +42,15 @@ constexpr ModelRow kRows[] = {
 {.types = "mistral4", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "v_head_dim": 128, "hidden_size": 4096, "num_hidden_layers": 36,
     "max_position_embeddings": 1048576, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
-    "qk_rope_head_dim": 64})"},
+    "qk_rope_head_dim": 64})", .dtype = "bf16"},
 {.types = "deepseek_v32", .reading = kDecoder, .defaults = R"({"num_attention_heads": 128,
     "v_head_dim": 128, "hidden_size": 7168, "num_hidden_layers": 61,
     "max_position_embeddings": 163840, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64, "layer_types": ["indexed_attention"]})"},
+    "qk_rope_head_dim": 64, "layer_types": ["indexed_attention"]})", .dtype = "bf16"},
 {.types = "glm_moe_dsa", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64,
     "v_head_dim": 256, "hidden_size": 6144, "num_hidden_layers": 78,
     "max_position_embeddings": 202752, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
-    "qk_rope_head_dim": 64, "layer_types": ["indexed_attention"]})"},
+    "qk_rope_head_dim": 64, "layer_types": ["indexed_attention"]})", .dtype = "bf16"},
 {.types = "axk2", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "v_head_dim": 64, "hidden_size": 2048, "num_hidden_layers": 48,
     "max_position_embeddings": 131072, "kv_lora_rank": 128, "qk_nope_head_dim": 64,
@@ -85,19 +87,19 @@ constexpr ModelRow kRows[] = {
     "max_position_embeddings": 262144})"},
 {.types = "granitemoehybrid", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 2048,
-    "attention_multiplier": 1.0})"},
+    "attention_multiplier": 1.0})", .dtype = "bf16"},
 {.types = "nemotron_h", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 4096, "num_hidden_layers": 52,
-    "max_position_embeddings": 4096})"},
+    "max_position_embeddings": 4096})", .dtype = "bf16"},
 {.types = "qwen3_next", .reading = kDecoder, .defaults = R"({"num_attention_heads": 16,
     "num_key_value_heads": 2, "head_dim": 256, "hidden_size": 2048, "num_hidden_layers": 48,
-    "max_position_embeddings": 32768, "full_attention_interval": 4})"},
+    "max_position_embeddings": 32768, "full_attention_interval": 4})", .dtype = "bf16"},
 {.types = "qwen3_5_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 16,
     "num_key_value_heads": 4, "head_dim": 256, "hidden_size": 4096, "num_hidden_layers": 32,
-    "max_position_embeddings": 32768, "full_attention_interval": 4})"},
+    "max_position_embeddings": 32768, "full_attention_interval": 4})", .dtype = "bf16"},
 {.types = "lfm2", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 8, "hidden_size": 2560, "num_hidden_layers": 32,
-    "max_position_embeddings": 128000})"},
+    "max_position_embeddings": 128000})", .dtype = "bf16"},
 {.types = "minimax", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 32,
     "max_position_embeddings": 131072, "layer_types": ["full_attention", "linear_attention"]})"},
@@ -110,7 +112,7 @@ constexpr ModelRow kRows[] = {
 {.types = "kimi_linear", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "v_head_dim": 128, "hidden_size": 2304, "num_hidden_layers": 27,
     "model_max_length": 1048576, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64})"},
+    "qk_rope_head_dim": 64})", .dtype = "bf16"},
 {.types = "bailing_hybrid", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "v_head_dim": 128, "hidden_size": 2560, "num_hidden_layers": 42, "model_max_length": 262144,
     "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
@@ -122,7 +124,7 @@ constexpr ModelRow kRows[] = {
     "full_attention", "sliding_attention"]})"},
 {.types = "lfm2_moe", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 8, "hidden_size": 2048, "num_hidden_layers": 32,
-    "max_position_embeddings": 128000})"},
+    "max_position_embeddings": 128000})", .dtype = "bf16"},
 {.types = "lfm3", .reading = kDecoder, .defaults = R"({"num_attention_heads": 16,
     "num_key_value_heads": 4, "head_dim": 128, "hidden_size": 2048, "num_hidden_layers": 24,
     "max_position_embeddings": 128000, "sliding_window": 256})", .ignores = "use_attention_gate"},
@@ -131,7 +133,7 @@ constexpr ModelRow kRows[] = {
     "max_position_embeddings": 65536, "full_attention_interval": 4})"},
 {.types = "qwen3_5_moe_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 16,
     "num_key_value_heads": 2, "head_dim": 256, "hidden_size": 2048, "num_hidden_layers": 40,
-    "max_position_embeddings": 32768, "full_attention_interval": 4})"},
+    "max_position_embeddings": 32768, "full_attention_interval": 4})", .dtype = "bf16"},
 {.types = "zaya", .reading = kDecoder, .defaults = R"({"num_attention_heads": 8,
     "num_key_value_heads": 2, "head_dim": 128, "hidden_size": 2048, "num_hidden_layers": 40,
     "max_position_embeddings": 131072})"},
@@ -152,7 +154,7 @@ constexpr ModelRow kRows[] = {
 {.types = "longcat_flash", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64,
     "v_head_dim": 128, "hidden_size": 6144, "num_layers": 28, "max_position_embeddings": 131072,
     "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64})",
-    .attentions_per_layer = 2},
+    .attentions_per_layer = 2, .dtype = "bf16"},
 {.types = "diffllama", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 32, "head_dim": 64, "hidden_size": 2048, "num_hidden_layers": 16,
     "max_position_embeddings": 2048})", .not_supported = "the difference of two softmaxes "
@@ -185,16 +187,16 @@ constexpr ModelRow kRows[] = {
     "swa_num_attention_heads": 48, "swa_num_key_value_heads": 8, "swa_head_dim": 128,
     "layer_types": ["hybrid_sliding", "hybrid_sliding", "hybrid_sliding", "hybrid_sliding",
     "hybrid_sliding", "hybrid"]})", .not_supported = "a bias that depends on q and the distance "
-        "(rel_extent)", .scores = "sinks", .ignores = "mlp_gate_softcap mlp_up_softcap "
-        "n_layers_per_attn_res_block"},
+        "(rel_extent)", .scores = "sinks", .not_tuned = "attention over the outputs of earlier "
+        "layers", .ignores = "mlp_gate_softcap mlp_up_softcap n_layers_per_attn_res_block"},
 {.types = "inkling2_loop_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 24,
     "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 2304, "num_hidden_layers": 24,
     "max_position_embeddings": 1048576, "sliding_window_size": 1024,
     "swa_num_attention_heads": 24, "swa_num_key_value_heads": 8, "swa_head_dim": 128,
     "layer_types": ["hybrid_sliding", "hybrid_sliding", "hybrid_sliding", "hybrid_sliding",
     "hybrid_sliding", "hybrid"]})", .not_supported = "a bias that depends on q and the distance "
-        "(rel_extent)", .scores = "sinks", .ignores = "mlp_gate_softcap mlp_up_softcap "
-        "n_layers_per_attn_res_block"},
+        "(rel_extent)", .scores = "sinks", .not_tuned = "attention over the outputs of earlier "
+        "layers", .ignores = "mlp_gate_softcap mlp_up_softcap n_layers_per_attn_res_block"},
 {.types = "inkling_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64,
     "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 6144, "num_hidden_layers": 66,
     "max_position_embeddings": 131072, "sliding_window_size": 512,
@@ -208,13 +210,14 @@ constexpr ModelRow kRows[] = {
     "layer_types": ["sliding_attention"]})", .not_supported = "keys that stand for blocks of "
         "tokens (compress_rates)", .scores = "sinks", .ignores = "hc_sinkhorn_iters "
         "index_head_dim index_n_heads o_lora_rank q_lora_rank"},
-{.types = "evolla", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
+{.types = "evolla EvollaModel", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 32,
     "max_position_embeddings": 8192})", .not_tuned = "the protein encoder and cross-attention "
         "to it", .ignores = "resampler_dim_head resampler_heads"},
 {.types = "idefics", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
     "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 2048})",
-    .not_tuned = "cross-attention to images", .ignores = "cross_layer_interval"},
+    .parts = "vision_config=idefics_vision", .not_tuned = "cross-attention to images",
+    .ignores = "cross_layer_interval"},
 {.types = "blt_local_decoder", .reading = kDecoder, .defaults = R"({"num_attention_heads": 16,
     "num_key_value_heads": 16, "head_dim": 64, "hidden_size": 1024, "num_hidden_layers": 9,
     "max_position_embeddings": 24576})", .not_tuned = "cross-attention to patches of bytes",
@@ -232,16 +235,42 @@ constexpr ModelRow kRows[] = {
         "attention"},
 {.types = "reformer", .reading = kNotCovered, .not_supported = "attention within hash buckets "
         "(LSH)"},
-{.types = "prophetnet", .reading = kNotCovered, .not_supported = "attention of n-grams to each "
-        "other (ngram)"},
-{.types = "xlnet", .reading = kNotCovered, .not_supported = "relative positions of "
-        "Transformer-XL in every score"},
 {.types = "t5gemma2_decoder t5_gemma_module", .reading = kNotCovered,
     .not_supported = "self-attention and cross-attention in one softmax"},
 {.types = "qwen2_5_omni_token2wav", .reading = kNotCovered, .not_supported = "a diffusion "
         "network of sound over blocks of frames"},
 {.types = "phi4flash", .reading = kNotCovered, .not_supported = "layers that attend to one "
         "shared cache, and differential attention"},
+{.types = "gemma4_audio granite_speech_encoder granite_speech_plus_encoder "
+          "granite_speech5_encoder moonshine_streaming_encoder fastspeech2_conformer "
+          "seamless_m4t seamless_m4t_v2", .reading = kNotCovered, .not_supported = "attention "
+        "over blocks of sound with relative positions"},
+{.types = "dac vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder "
+          "vibevoice_acoustic_tokenizer_encoder univnet speecht5_hifigan "
+          "fastspeech2_conformer_hifigan qwen2_5_omni_bigvgan wavtokenizer vibevoice_diffusion",
+    .reading = kNotCovered, .not_supported = "convolutions of sound and no attention"},
+{.types = "fnet patchtsmixer", .reading = kNotCovered, .not_supported = "mixing layers and no "
+        "attention"},
+{.types = "longformer led longt5 pegasus_x canine mra yoso nystromformer", .reading = kNotCovered,
+    .not_supported = "sparse attention or an approximation of it"},
+{.types = "funnel", .reading = kNotCovered, .not_supported = "pooled queries and relative "
+        "positions"},
+{.types = "perceiver", .reading = kNotCovered, .not_supported = "learned queries that attend to "
+        "the input"},
+{.types = "lxmert", .reading = kNotCovered, .not_supported = "two streams that attend to each "
+        "other"},
+{.types = "sew-d", .reading = kNotCovered, .not_supported = "disentangled relative positions "
+        "(relative_attention)"},
+{.types = "vits speecht5 qwen2_5_omni_dit bark rag neomme esmfold2", .reading = kNotCovered,
+    .not_supported = "several networks that its config does not describe by fields that attune "
+        "reads"},
+{.types = "patchtst", .reading = kNotCovered, .not_supported = "attention over patches of each "
+        "channel of a time series"},
+{.types = "detr conditional_detr dab-detr deformable_detr d_fine deimv2 grounding-dino "
+          "mm-grounding-dino lw_detr mask2former maskformer oneformer omdet-turbo rf_detr "
+          "rt_detr rt_detr_v2 table-transformer pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4 "
+          "lightglue superglue", .reading = kNotCovered, .not_supported = "attention of a "
+        "detector between its queries and an image"},
 };
 // clang-format on
 

@@ -18,7 +18,9 @@ constexpr ModelRow kRows[] = {
 {.types = "vit_mae", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
     "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})",
     .extra_tokens = 1,
-    .not_supported = "the lengths of pre-training, which masks patches (mask_ratio),"},
+    .not_supported = "the lengths of pre-training, which masks patches (mask_ratio),",
+    .ignores = "decoder_hidden_size decoder_num_attention_heads decoder_num_hidden_layers "
+        "decoder_intermediate_size"},
 {.types = "deit", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768,
     "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})", .extra_tokens = 2},
 {.types = "dinov2", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
@@ -241,6 +243,109 @@ constexpr ModelRow kRows[] = {
         "chunks of sound with a relative position bias"},
 {.types = "muse_spark_audio inkling_audio", .reading = kNotCovered, .not_supported = "layers of "
         "sound without attention"},
+{.types = "aimv2_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 8,
+    "hidden_size": 1024, "num_hidden_layers": 24, "image_size": 224, "patch_size": 14})"},
+{.types = "vitpose_backbone", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": [256, 192], "patch_size": [16,
+    16]})"},
+{.types = "altclip_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32})",
+    .extra_tokens = 1},
+{.types = "clipseg_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32})",
+    .extra_tokens = 1},
+{.types = "metaclip_2_vision_model", .reading = kImage,
+    .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12,
+    "image_size": 224, "patch_size": 32})", .extra_tokens = 1},
+{.types = "mlcd", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1664, "num_hidden_layers": 48, "image_size": 336, "patch_size": 14})",
+    .extra_tokens = 1},
+{.types = "mlcd_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1664, "num_hidden_layers": 48, "image_size": 336, "patch_size": 14})",
+    .extra_tokens = 1},
+{.types = "flava_image_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})",
+    .extra_tokens = 1},
+{.types = "dpt", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 384, "patch_size": 16})",
+    .extra_tokens = 1},
+{.types = "owlvit_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 768, "patch_size": 32})",
+    .extra_tokens = 1},
+{.types = "owlv2_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 768, "patch_size": 16})",
+    .extra_tokens = 1},
+{.types = "mgp-str", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": [32, 128], "patch_size": 4})",
+    .extra_tokens = 1},
+{.types = "pixio", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1280, "num_hidden_layers": 32, "image_size": 256, "patch_size": 16})",
+    .extra_tokens = 1},
+{.types = "tipsv2_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 448, "patch_size": 14})",
+    .extra_tokens = 1},
+{.types = "xclip_vision_model", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32})",
+    .extra_tokens = 1, .ignores = "mit_num_attention_heads"},
+{.types = "bridgetower_vision_model", .reading = kImage, .defaults = R"({"hidden_size": 768,
+    "num_hidden_layers": 12, "image_size": 288, "patch_size": 16, "num_attention_heads": 12})",
+    .extra_tokens = 1},
+{.types = "yolos", .reading = kImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": [512, 864], "patch_size": 16})",
+    .extra_tokens = 101},
+{.types = "eomt", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "image_size": 640, "patch_size": 16})",
+    .extra_tokens = 5},
+{.types = "eomt_dinov3", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "image_size": 640, "patch_size": 16})",
+    .extra_tokens = 5},
+{.types = "videomt", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "image_size": 640, "patch_size": 16})",
+    .extra_tokens = 5},
+{.types = "glm_image_vision", .reading = kAnyImage, .defaults = R"({"num_heads": 16,
+    "hidden_size": 1536, "depth": 40, "image_size": 2048, "patch_size": 16})"},
+{.types = "videomae", .reading = kAnyImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})",
+    .ignores = "decoder_hidden_size decoder_num_attention_heads decoder_num_hidden_layers "
+        "decoder_intermediate_size"},
+{.types = "vivit", .reading = kAnyImage, .defaults = R"({"num_attention_heads": 12,
+    "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224})"},
+{.types = "vjepa2", .reading = kAnyImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "patch_size": 16})",
+    .ignores = "pred_num_attention_heads"},
+{.types = "sapiens2", .reading = kImage, .defaults = R"({"num_attention_heads": 16,
+    "hidden_size": 1024, "num_hidden_layers": 24, "image_size": 224, "patch_size": 16})",
+    .not_supported = "fewer KV heads in some layers",
+    .ignores = "num_first_full_attention_layers num_last_full_attention_layers "
+        "num_key_value_attention_heads num_key_value_heads_per_layer"},
+{.types = "vitdet lw_detr_vit rf_detr_dinov2 sam3_vit_model", .reading = kNotCovered,
+    .not_supported = "windows of an image in some layers"},
+{.types = "timesformer videoprism_vision_model", .reading = kNotCovered,
+    .not_supported = "attention over time and over space in turn"},
+{.types = "seggpt", .reading = kNotCovered, .not_supported = "relative positions of two images"},
+{.types = "align_vision_model bit convnext convnextv2 dinov3_convnext efficientnet focalnet "
+          "hgnet_v2 mobilenet_v1 mobilenet_v2 poolformer pp_lcnet pp_lcnet_v3 pp_lcnet_v4 "
+          "regnet resnet rt_detr_resnet superpoint textnet uvdoc_backbone uvdoc "
+          "flava_image_codebook upernet slanet pp_ocrv5_mobile_det pp_ocrv5_server_det "
+          "pp_ocrv6_medium_det pp_ocrv6_small_det pp_ocrv6_tiny_rec", .reading = kNotCovered,
+    .not_supported = "convolutions and no attention"},
+{.types = "cvt glpn hiera levit mobilevit mobilevitv2 pvt pvt_v2 sam2_hiera_det_model segformer "
+          "swiftformer groupvit_vision_model efficientloftr", .reading = kNotCovered,
+    .not_supported = "stages whose keys are pooled"},
+{.types = "swin2sr dinat clap_audio_model", .reading = kNotCovered, .not_supported = "windows "
+        "of a kind that attune does not read"},
+{.types = "edgetam_mask_decoder edgetam_video_mask_decoder sam2_mask_decoder "
+          "sam2_video_mask_decoder sam3_mask_decoder sam3_lite_text_mask_decoder "
+          "sam3_tracker_mask_decoder sam3_tracker_video_mask_decoder sam_hq_mask_decoder "
+          "sam_mask_decoder sam3_detr_decoder sam3_detr_encoder sam3_geometry_encoder "
+          "sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder "
+          "sam3_lite_text_geometry_encoder", .reading = kNotCovered, .not_supported = "a "
+        "decoder of masks, with a few queries"},
+{.types = "edgetam_prompt_encoder edgetam_video_prompt_encoder sam2_prompt_encoder "
+          "sam2_video_prompt_encoder sam3_tracker_prompt_encoder "
+          "sam3_tracker_video_prompt_encoder sam_hq_prompt_encoder sam_prompt_encoder "
+          "sapiens2_head gemma4_unified_audio gemma4_unified_vision", .reading = kNotCovered,
+    .not_supported = "an embedding and no attention"},
 };
 // clang-format on
 

@@ -43,6 +43,9 @@ std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
     case Lengths::kAnyImage:
       if (cpu) return {{1, 256}, {1, 1024}};
       return {{1, 1024}, {1, 4096}, {8, 1024}};
+    case Lengths::kDistilled:
+      if (cpu) return {{1, 0}};
+      return {{1, 0}, {4, 0}};
     case Lengths::kDiffusion:
       break;
   }
@@ -77,13 +80,12 @@ std::vector<BatchAndLength> chosen_shapes(const AttentionLayer& layer, const Sha
 
 bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
 
-// Sets the lengths. A length that the model fixes stays. But if the model fixes all lengths,
-// --seqlen replaces them, for example for other image sizes. The number of keys of a
-// cross-attention always stays.
-void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
-                 Problem* problem) {
-  const int64_t seqlen = shape.seqlen;
-  const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
+// Sets the lengths. A length that the model fixes stays, unless the layer is of images whose size
+// is open. The number of keys of a cross-attention always stays.
+void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, Problem* problem) {
+  const int64_t seqlen =
+      layer.ends_at_max ? std::min(shape.seqlen, layer.max_seqlen) : shape.seqlen;
+  const bool keeps = is_fixed(layer) && (seqlen == 0 || !layer.may_be_replaced);
   const bool keys_keep =
       layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
   if (shape.batch > kMaxLength / layer.parts)
@@ -128,17 +130,38 @@ void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
   if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
 }
 
-// Returns the dtypes to tune. On a GPU, fast kernels serve 16-bit types, so models stored in fp32
-// run there in fp16.
+// Adds a note that names the layers whose lengths --seqlen does not change.
+void note_fixed_lengths(const ModelConfig& model, const ShapeChoice& choice,
+                        std::vector<std::string>* notes) {
+  if (choice.seqlens.empty()) return;
+  const int64_t longest = *std::max_element(choice.seqlens.begin(), choice.seqlens.end());
+  std::string names;
+  for (const AttentionLayer& layer : model.layers)
+    if ((is_fixed(layer) && !layer.may_be_replaced) ||
+        (layer.ends_at_max && longest > layer.max_seqlen))
+      names += fmt::format("{}{}", names.empty() ? "" : "; ", layer.name);
+  if (!names.empty())
+    notes->push_back(
+        fmt::format("--seqlen does not apply to lengths that the model fixes, in: {}", names));
+}
+
+// Returns the dtypes to tune. Without a stated type, takes the one in which such models are
+// published. On a GPU, fast kernels serve 16-bit types, so models in fp32 run there in fp16.
 std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target,
                                  std::vector<std::string>* notes) {
   if (!choice.dtypes.empty()) return choice.dtypes;
-  const Dtype stated = model.dtype.value_or(Dtype::kFp32);
-  if (target == Target::kCpu || stated != Dtype::kFp32) return {stated};
+  const bool cpu = target == Target::kCpu;
+  if (model.dtype && (cpu || model.dtype != Dtype::kFp32)) return {*model.dtype};
+  const bool published = !model.dtype && !model.published.empty();
+  const Dtype guess = published ? parse_dtype(model.published) : cpu ? Dtype::kFp32 : Dtype::kFp16;
   notes->push_back(
-      fmt::format("the config's dtype is {}; on a GPU attune tunes for fp16 (--dtype changes that)",
-                  model.dtype ? "fp32" : "not stated"));
-  return {Dtype::kFp16};
+      fmt::format("the config's dtype is {}; {} attune tunes for {} (--dtype changes that)",
+                  model.dtype ? "fp32" : "not stated",
+                  published ? "as such models are published,"
+                  : cpu     ? "on a CPU"
+                            : "on a GPU",
+                  dtype_name(guess)));
+  return {guess};
 }
 
 // Adds a note that padding needs --padded, because a batch with several lengths uses another
@@ -229,7 +252,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
   const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
   const auto serving = sizes_by_dtype(model, choice, dtypes, target, &workload.notes);
   note_padding(model, choice, &workload.notes);
-  const bool all_fixed = std::all_of(model.layers.begin(), model.layers.end(), is_fixed);
+  note_fixed_lengths(model, choice, &workload.notes);
   for (const AttentionLayer& layer : model.layers) {
     LayerKind kind{layer.name, layer.layers, {}, layer.not_supported, layer.refused};
     std::set<std::string> of_kind;
@@ -254,7 +277,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         set_fp8_options(&problem, choice);
         follow_dtype(&problem);
         if (layer.may_be_padded) problem.scores.key_lengths = choice.padded;
-        set_lengths(layer, shape, all_fixed, &problem);
+        set_lengths(layer, shape, &problem);
         if (choice.complete) choice.complete(&problem);
         add_like_tune(problem, &kind.problems, &of_kind);
       }
