@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds small models of the installed transformers release and records what their attention functions are called with.
-Used by installed_models_test.py. A model keeps the kind of its default config (spans of layers, ratio of heads, features),
-with small sizes, so that it is built and run in a fraction of a second."""
+Used by installed_models_test.py. A model keeps the kind of its default config (spans of layers, ratio of heads,
+features), with small sizes, so that it is built and run in a fraction of a second."""
 import contextlib
 import importlib
 import inspect
@@ -19,7 +19,7 @@ calls = []
 
 def record(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **given):
     """Stands in for an attention function: keeps its arguments, and gives zeros of the right shape."""
-    sinks = any(given.get(name) is not None for name in ("s_aux", "sinks")) or getattr(module, "sinks", None) is not None
+    sinks = any(x is not None for x in (given.get("s_aux"), given.get("sinks"), getattr(module, "sinks", None)))
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     rows, keys = query.shape[-2], key.shape[-2]
     if attention_mask is None:
@@ -33,7 +33,8 @@ def record(module, query, key, value, attention_mask=None, scaling=None, is_caus
     bias = bias or given.get("position_bias") is not None
     calls.append(
         dict(name=type(module).__name__, heads=(query.shape[1], key.shape[1]), dims=(query.shape[3], value.shape[3]),
-             rows=rows, keys=keys, scale=scaling, softcap=given.get("softcap") or 0.0, sinks=sinks, bias=bias, seen=seen))
+             rows=rows, keys=keys, scale=scaling, softcap=given.get("softcap") or 0.0, sinks=sinks, bias=bias,
+             seen=seen))
     return query.new_zeros(query.shape[0], rows, query.shape[1], value.shape[3]), None
 
 
@@ -61,13 +62,15 @@ def _scaled(ratio_of, heads, value):
 
 SMALL = {
     "vocab_size": VOCABULARY, "max_position_embeddings": 256, "n_positions": 256, "n_ctx": 256, "max_seq_len": 256,
-    "sliding_window": WINDOW, "attention_chunk_size": WINDOW, "local_attention": WINDOW, "attention_window_size": WINDOW,
+    "sliding_window": WINDOW, "attention_chunk_size": WINDOW, "local_attention": WINDOW,
+    "attention_window_size": WINDOW,
     "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
     "qk_head_dim": 24, "head_dim": 16, "global_head_dim": 32, "attention_head_dim": 16, "kv_channels": 16, "d_kv": 16,
     "n_group": 1, "topk_group": 1, "num_expert_group": 1, "num_experts_per_tok": 2, "num_experts_per_token": 2,
     "moe_topk": 2, "top_k_experts": 2, "moe_k": 2, "index_topk": ROWS, "index_n_heads": 4, "index_head_dim": 16,
     "window_size": 32, "max_source_positions": 32, "max_target_positions": 64, "image_size": 32, "patch_size": 8,
-    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": VOCABULARY, "mamba_chunk_size": 16, "chunk_size": 16,
+    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": VOCABULARY, "mamba_chunk_size": 16,
+    "chunk_size": 16,
 }
 HIDDEN_NAMES = ("hidden_size", "n_embd", "d_model", "embed_dim", "dim", "embedding_size", "hidden_dim")
 HEAD_NAMES = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "encoder_attention_heads",
@@ -78,7 +81,8 @@ LAYER_NAMES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"
                "num_encoder_layers", "num_decoder_layers")
 WIDE_NAMES = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "moe_intermediate_size", "d_ff", "mlp_dim",
               "shared_expert_intermediate_size", "intermediate_size_mlp", "encoder_ffn_dim", "decoder_ffn_dim",
-              "expert_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size", "moe_ffn_hidden_size",
+              "expert_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
+              "moe_ffn_hidden_size",
               "ffn_intermediate_size", "block_ff_dim")
 EXPERT_NAMES = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
 
