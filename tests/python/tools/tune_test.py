@@ -63,6 +63,26 @@ class Failure(unittest.TestCase):
                 str(caught.exception).endswith("attune tune: heads is 0; must be at least 1"), caught.exception)
 
 
+class Serving(WithStore):
+    def test_a_model_is_tuned_for_an_engine(self):
+        report = attune.tune(SMALL, serving=True, batch=1, kv_lengths=64, page_size=16, max_batch_tokens=16,
+                             dtype="fp32", target=TARGET, store=self.store, effort="quick", budget_s=60, progress=False)
+        problems = [shape["problem"] for shape in report.shapes]
+        self.assertTrue(any("op=attention_kvcache" in text and "page_size=16" in text for text in problems), problems)
+        self.assertTrue(any("op=append_kv" in text for text in problems), problems)
+        self.assertEqual(report.failures, {})
+        self.context.reload()
+        decode = next(text for text in problems if "seqlen_q=1," in text and "packed_q" not in text)
+        self.assertEqual(self.context.plan(decode).rung, "exact")
+
+    def test_choices_are_refused_without_serving(self):
+        for name, value in (("kv_lengths", [64]), ("page_size", 16), ("max_batch_tokens", 8), ("kv_dtype", "e4m3")):
+            with self.assertRaisesRegex(ValueError, f"{name} is given without serving"):
+                attune.tune(SMALL, **{name: value}, target=TARGET, store=self.store)
+        with self.assertRaisesRegex(ValueError, "kv_lengths is 0"):
+            attune.tune(SMALL, serving=True, kv_lengths=0, target=TARGET, store=self.store)
+
+
 class Why(WithStore):
     def test_names_kernel_rung_and_the_others(self):
         found = attune.why(*operands(), "causal", softcap=30.0, context=self.context)
