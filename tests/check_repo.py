@@ -44,8 +44,7 @@ OP_HOMES = [
 OP_NAMED = re.compile(r"\bOp::k[A-Z]")
 # Places that repeat the version: change each together with CMakeLists.txt; the change log opens with it.
 VERSIONS = {
-    "pyproject.toml": r"attune-cpu==([0-9.]+)",
-    "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
+    "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune-kernels==)([0-9.]+)"',
     "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
 # Packages that CMakeLists.txt files look for, and their names in examples/packages.sh, by which a bare machine builds.
 PACKAGES = {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the wheels `attune` and `attune-cpu` for every Linux with glibc 2.28 or later, and their sdist, into a folder.
+# Builds the wheels `attune-kernels` and `attune-kernels-cpu` for every Linux with glibc 2.28 or later, and their sdist, into a folder.
 #   bash runtime/python/wheels.sh FOLDER [BUILD_FOLDER]
 # BUILD_FOLDER keeps objects and tools for the next time; by default it is temporary. Needs the packages of the build
 # (examples/packages.sh) and pip's index. `pip wheel .` needs less, and makes a wheel only for machines like this one.

@@ -81,8 +81,9 @@ std::string advice(const std::string& tried) {
             : "which cannot be used: " + tried,
         kFileName);
   return fmt::format(
-      "no CPU kernel can be compiled here ({}); build attune with llvm-19-dev and libclang-19-dev "
-      "installed, or add the wheel attune-cpu; kernels of bundles and stores run without it",
+      "no CPU kernel can be compiled here ({}); for an attune that pip installed, `pip install "
+      "./runtime/python/cpu` in its source tree adds the compiler; for another build, install "
+      "llvm-19-dev and libclang-19-dev first; kernels of bundles and stores run without it",
       tried);
 }
 

@@ -18,7 +18,7 @@ import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 OUTSIDE = ROOT / "tests/capi/outside"
-MAX_WHEEL_BYTES = {"attune": 5e6, "attune_cpu": 60e6}
+MAX_WHEEL_BYTES = {"attune_kernels": 5e6, "attune_kernels_cpu": 60e6}
 SYSTEM_LIBRARIES = {
     "libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1"}
@@ -77,7 +77,7 @@ class Wheels(unittest.TestCase):
             output("bash", ROOT / "runtime/python/wheels.sh", made)
         cls.wheels = {path.name.split("-")[0]: path for path in made.glob("*.whl")}
         cls.sdist, = made.glob("*.tar.gz")
-        cls.bare = new_environment(cls.folder, "bare", cls.wheels["attune"])
+        cls.bare = new_environment(cls.folder, "bare", cls.wheels["attune_kernels"])
         cls.numpy = new_environment(cls.folder, "numpy", "numpy", *cls.wheels.values())
 
     def run_in(self, python, *arguments, **more):
@@ -102,13 +102,20 @@ class Wheels(unittest.TestCase):
             versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", path))
             self.assertLessEqual(max(tuple(map(int, version)) for version in versions), (2, 28), path.name)
 
+    def test_one_command_installs_both_from_a_checkout(self):
+        """pip asks no index for either of them."""
+        python = new_environment(self.folder, "checkout", "scikit-build-core", "ninja")
+        found = output(python, "-m", "pip", "install", "--dry-run", "--no-index", "--no-build-isolation", ROOT,
+                       ROOT / "runtime/python/cpu")
+        self.assertRegex(found, r"Would install attune-kernels-[0-9.]+ attune-kernels-cpu-[0-9.]+")
+
     def test_without_cpu_target_without_numpy(self):
         self.run_in(self.bare, "-c",
                     "import attune, sys; assert not {'numpy', 'torch'} & set(sys.modules); print(attune.version())")
         kernel = self.run_in(self.bare, self.bare.parent / "attune", "emit", "--arch", "sm_90a", "--problem",
                              "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096")
         self.assertIn("attune_kernel", kernel)
-        with self.assertRaisesRegex(AssertionError, "attune-cpu"):
+        with self.assertRaisesRegex(AssertionError, "pip install ./runtime/python/cpu"):
             self.run_in(self.bare, "-c",
                         "import attune; attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=70')",
                         ATTUNE_STORE="")
