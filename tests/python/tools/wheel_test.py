@@ -63,7 +63,8 @@ def new_environment(folder, name, *packages):
     ours = [package for package in packages if str(package).endswith(".whl")]
     if others := [package for package in packages if package not in ours]:
         output(python, "-m", "pip", "install", "--quiet", *others)
-    output(python, "-m", "pip", "install", "--quiet", "--no-index", *ours)
+    if ours:
+        output(python, "-m", "pip", "install", "--quiet", "--no-index", *ours)
     return python
 
 
