@@ -112,7 +112,6 @@ class Engine:
         while not self._take(request, count):
             youngest = self.running.pop()
             self.pages.give_back(youngest.pages)
-            youngest.pages, youngest.computed = [], 0
             self.waiting.appendleft(youngest)
             if youngest is request:
                 return False

@@ -164,11 +164,15 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(pages.find([1, 2, 9]), mine[:1])
         self.assertEqual(pages.find([2, 1, 9]), [])
         pages.name([1, 2, 3, 4], mine, 3, 4)
+        self.assertEqual(pages.find([3, 4, 5]), [])  # a name is that of all tokens before, too
         self.assertEqual(pages.find([1, 2, 3, 4, 5]), mine)
         self.assertEqual(pages.users, [3, 2, 0])
         for held in (mine, mine[:1], mine):
             pages.give_back(held)
         self.assertEqual(list(pages.free), [2, mine[1], mine[0]])
+        self.assertEqual(pages.find([1, 2, 9]), mine[:1])
+        self.assertEqual(list(pages.free), [2, mine[1]])
+        pages.give_back(mine[:1])
         taken = [pages.take() for _ in range(4)]
         self.assertEqual(taken, [2, mine[1], mine[0], None])
         self.assertEqual(pages.find([1, 2, 3, 4, 5]), [])
