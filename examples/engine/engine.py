@@ -78,8 +78,7 @@ class Engine:
         last = torch.tensor(counts).cumsum(0).to(hidden.device) - 1
         found = self.model.logits(hidden[last]).argmax(-1).tolist()
         for (request, count), token in zip(chosen.items(), found):
-            begin, request.computed = request.computed, request.computed + count
-            self.pages.name(request.tokens, request.pages, begin, request.computed)
+            request.computed += count
             if not request.left:
                 request.tokens.append(token)
             if request.is_done:
@@ -94,7 +93,7 @@ class Engine:
         for request in list(self.running):
             count = min(request.left, left)
             if request in self.running and count and self._has_room(request, count):
-                chosen[request], left = count, left - count
+                chosen[request], left = self._named(request, count), left - count
         while self.waiting and left and len(self.running) < self.most_requests:
             request = self.waiting[0]
             request.pages = self.pages.find(request.tokens)
@@ -104,8 +103,14 @@ class Engine:
                 self.pages.give_back(request.pages)
                 break
             self.running.append(self.waiting.popleft())
-            chosen[request], left = count, left - count
+            chosen[request], left = self._named(request, count), left - count
         return chosen
+
+    def _named(self, request, count):
+        """Names the pages that `count` more keys fill, and returns count. Others may use them from now on, even in the
+        same batch: each layer writes all keys before it attends."""
+        self.pages.name(request.tokens, request.pages, request.computed, request.computed + count)
+        return count
 
     def _has_room(self, request, count):
         """Takes pages for `count` more keys, from the youngest request if none is free. Returns False if it is that."""

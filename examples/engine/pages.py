@@ -46,7 +46,7 @@ class Pages:
         return found
 
     def name(self, tokens, pages, begin, end):
-        """Names the pages that became full when the keys of tokens[begin:end] were written."""
+        """Names the pages that the keys of tokens[begin:end] fill."""
         first, last = begin // self.page_size, end // self.page_size
         if first == last:
             return

@@ -82,9 +82,9 @@ class EngineTest(unittest.TestCase):
         prefix = prompt(50, 1)
         requests = self.serve(engine, [(0, prompt(7, 2, prefix), 20), (0, prompt(1, 3), 9),
                                        (3, prompt(30, 4, prefix), 12), (5, prefix[:49], 10), (5, prompt(20, 5), 3),
-                                       (11, prefix[:48], 8), (40, prompt(2, 6, prefix), 5)])
+                                       (11, prefix[:48], 8), (40, prompt(2, 6, prefix), 5), (0, prefix, 4)])
         self.check(model, requests)
-        self.assertEqual([request.shared for request in requests], [0, 0, 48, 48, 0, 32, 48])
+        self.assertEqual([request.shared for request in requests], [0, 0, 48, 48, 48, 0, 32, 48])
         self.assertEqual(len(engine.pages.free), 40)
 
     def test_an_answer_is_a_prefix_too(self):
