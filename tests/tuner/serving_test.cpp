@@ -176,6 +176,25 @@ TEST_F(ServingTest, CachesHaveTheTypeOfTheConfigOrOfTheOption) {
   EXPECT_EQ(types(quantised(R"({"kv_cache_quant_algo": "FP8"})"), wide), Types{Dtype::kBf16});
 }
 
+// Fields of caches vary between releases, and plain tunes need none of them.
+TEST_F(ServingTest, OddFieldsOfCachesMeanNone) {
+  for (const char* odd :
+       {R"("rotary_dim": 0)", R"("rotary_dim": "all")", R"("partial_rotary_factor": [1])",
+        R"("quantization_config": {"kv_cache_scheme": {"num_bits": "8"}})",
+        R"("quantization_config": {"kv_cache_scheme": {"num_bits": 8.0, "type": 3}})",
+        R"("quantization_config": {"kv_cache_quant_algo": 8})", R"("quantization_config": 4)"}) {
+    std::string text = kLlama;
+    text.insert(1, std::string(odd) + ", ");
+    EXPECT_FALSE(workload_of(text).problems.empty()) << odd;
+  }
+  const std::string nope =
+      R"({"model_type": "deepseek_v3", "torch_dtype": "bfloat16", "hidden_size": 7168,
+          "num_attention_heads": 16, "num_hidden_layers": 61, "kv_lora_rank": 512,
+          "qk_nope_head_dim": 128, "qk_rope_head_dim": 0, "v_head_dim": 128})";
+  std::ofstream(path_) << nope;
+  EXPECT_FALSE(workload_from_model(path_.string(), {}, Target::kCuda).problems.empty());
+}
+
 TEST_F(ServingTest, AModelWithoutADecoderIsRefused) {
   const auto refusal = [&](const std::string& config, std::vector<Dtype> dtypes = {}) {
     return testing::error_text([&] { workload_of(config, {}, dtypes); },

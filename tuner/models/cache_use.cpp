@@ -32,11 +32,12 @@ bool is_rotary(const ModelFields& fields, const Problem& problem) {
 }
 
 int rotary_dim(const ModelFields& fields, int head_dim) {
-  if (fields.has({"rotary_dim"})) return std::min(fields.integer({"rotary_dim"}), head_dim);
+  if (fields.has({"rotary_dim"}))
+    return static_cast<int>(std::clamp(fields.number_if_any({"rotary_dim"}), 0.0, 1.0 * head_dim));
   static constexpr Names kShare{"partial_rotary_factor", "rotary_pct",
                                 "rope_parameters.partial_rotary_factor"};
-  const double share = fields.has(kShare) ? fields.number_or_zero(kShare) : 1;
-  return static_cast<int>(std::lround(head_dim * std::min(share, 1.0))) / 2 * 2;
+  const double share = fields.has(kShare) ? fields.number_if_any(kShare) : 1;
+  return static_cast<int>(std::lround(head_dim * std::clamp(share, 0.0, 1.0))) / 2 * 2;
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ int rotary_dim(const ModelFields& fields, int head_dim) {
 CacheUse read_cache_use(const ModelFields& fields, const Problem& problem) {
   CacheUse use;
   if (fields.has({"kv_lora_rank"}) && fields.has({"qk_rope_head_dim"})) {
-    use.latent_v = fields.integer({"kv_lora_rank"});
-    use.latent_qk = use.latent_v + fields.integer({"qk_rope_head_dim"});
+    use.latent_v = static_cast<int>(fields.number_if_any({"kv_lora_rank"}));
+    use.latent_qk = use.latent_v + static_cast<int>(fields.number_if_any({"qk_rope_head_dim"}));
     return use;
   }
   if (!is_rotary(fields, problem)) return use;
@@ -59,9 +60,9 @@ std::optional<Dtype> cache_dtype_of(const ModelFields& config) {
   static constexpr Names kBits{"quantization_config.kv_cache_scheme.num_bits"};
   if (config.is_text(kAlgorithm) && config.text(kAlgorithm) == "FP8") return Dtype::kE4m3;
   if (config.is_text(kAlgorithm) && config.text(kAlgorithm) == "INT8") return Dtype::kInt8;
-  if (!config.has(kBits) || config.integer(kBits) != 8) return std::nullopt;
-  const bool is_integer = config.text({"quantization_config.kv_cache_scheme.type"}) == "int";
-  return is_integer ? Dtype::kInt8 : Dtype::kE4m3;
+  static constexpr Names kType{"quantization_config.kv_cache_scheme.type"};
+  if (config.number_if_any(kBits) != 8) return std::nullopt;
+  return config.is_text(kType) && config.text(kType) == "int" ? Dtype::kInt8 : Dtype::kE4m3;
 }
 
 }  // namespace attune

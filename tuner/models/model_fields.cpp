@@ -245,6 +245,11 @@ double ModelFields::number_or_zero(Names names) const {
   return *value;
 }
 
+double ModelFields::number_if_any(Names names) const {
+  const Json* value = find(names);
+  return value != nullptr && value->is_number() ? value->get<double>() : 0;
+}
+
 bool ModelFields::is_list(Names names) const {
   const Json* value = find(names);
   return value != nullptr && value->is_array() && !value->empty();

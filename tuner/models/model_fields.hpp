@@ -30,9 +30,12 @@ class ModelFields {
   bool flag(Names names, bool otherwise) const;
   int integer(Names names) const;  // above 0
   int integer(Names names, int otherwise) const;
-  int count(Names names) const;                  // at least 0; 0 if left out
-  double number(Names names) const;              // above 0
-  double number_or_zero(Names names) const;      // 0 if left out or negative
+  int count(Names names) const;              // at least 0; 0 if left out
+  double number(Names names) const;          // above 0
+  double number_or_zero(Names names) const;  // 0 if left out or negative
+  // Never throws: 0 if left out, or not a number. For fields whose forms vary, and that have a
+  // sensible meaning without one.
+  double number_if_any(Names names) const;
   bool is_list(Names names) const;               // and not empty
   bool is_text(Names names) const;               // and not empty
   std::vector<int> integers(Names names) const;  // at least 0 each

@@ -198,6 +198,7 @@ class LayerProblems {
     slots.seqlen_kv = page_size_;
     slots.num_pages = std::max<int64_t>(sizes_.max_batch_tokens / page_size_, 1);
     if (is_latent()) {
+      if (cache_.latent_qk == cache_.latent_v) return;  // rows of one part, which engines copy
       slots.num_heads_q = slots.num_heads_kv = 1;
       slots.head_dim_qk = cache_.latent_v;
       slots.head_dim_v = cache_.latent_qk - cache_.latent_v;
