@@ -105,8 +105,31 @@ TEST_F(CapturedTest, CallsInGraphsComeFirst) {
   EXPECT_THAT(workload.remarks.begin()->second, HasSubstr("32 in CUDA graphs"));
 }
 
+// Files of older versions, and of programs that were killed, have no counts.
+TEST_F(CapturedTest, WithoutCountsTheLongestProblemsCount) {
+  std::string text;
+  for (const int64_t keys : {129, 256, 200, 5000})
+    text += "{\"problem\": \"" + decode(keys) + "\"}\n";
+  write(text);
+  const Workload workload = workload_from_capture(path_);
+  ASSERT_EQ(workload.problems.size(), 2U);
+  EXPECT_EQ(workload.problems[0].seqlen_kv, 5000);
+  EXPECT_EQ(workload.problems[1].seqlen_kv, 256);
+  EXPECT_EQ(workload_from_capture(path_, Target::kCuda, 1).problems[0].seqlen_kv, 5000);
+  EXPECT_THAT(workload.remarks.at(to_text(workload.problems[1])), "3 shapes");
+}
+
+// A file may have many lines of one problem.
+TEST_F(CapturedTest, CountsDoNotOverflow) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += line_of(decode(100), 1'000'000'000'000'000);
+  write(text);
+  EXPECT_THAT(workload_from_capture(path_).remarks.begin()->second,
+              HasSubstr("1000000000000000000 calls"));
+}
+
 TEST_F(CapturedTest, BadCountsAreRefused) {
-  for (const char* value : {"-1", "1.5", "\"3\""}) {
+  for (const char* value : {"-1", "1.5", "\"3\"", "9000000000000000000", "18446744073709551615"}) {
     write("{\"problem\": \"head_dim=64,heads=8,seqlen=3\", \"calls\": " + std::string(value) + "}");
     EXPECT_THAT(testing::error_text([&] { workload_from_capture(path_); }),
                 AllOf(HasSubstr("line 1: \"calls\" is "), HasSubstr("must be an integer")));

@@ -104,6 +104,7 @@ TEST_F(ServingTest, CachesTakeHalfOfTheMemoryAtMost) {
   EXPECT_EQ(most_keys(small), (Most{{256, 2048}}));
   EXPECT_THAT(workload_of(kLlama, on_h200()).notes,
               Contains(HasSubstr("3 of 12 pairs of batch and keys are left out")));
+  small.page_size = 16;
   EXPECT_THAT(workload_of(kLlama, small).notes, IsEmpty());
   small.batches = {};
   small.memory_bytes = 1'000'000;
@@ -174,6 +175,22 @@ TEST_F(ServingTest, CachesHaveTheTypeOfTheConfigOrOfTheOption) {
   ServingChoice wide;
   wide.dtype_kv = Dtype::kBf16;
   EXPECT_EQ(types(quantised(R"({"kv_cache_quant_algo": "FP8"})"), wide), Types{Dtype::kBf16});
+}
+
+// Latent caches have no kernels of 8 bits yet: the config's wish becomes a note, the user's an error.
+TEST_F(ServingTest, ACacheThatIsNotServedIsSaid) {
+  std::string text = kDeepSeek;
+  text.insert(1, R"("quantization_config": {"kv_cache_scheme": {"num_bits": 8}}, )");
+  const Workload workload = workload_of(text, on_h200());
+  ASSERT_EQ(workload.layer_kinds.size(), 1U);
+  EXPECT_THAT(workload.layer_kinds[0].not_supported,
+              Contains(::testing::AllOf(HasSubstr("its cache of e4m3 (head_dim_qk is 576"),
+                                        HasSubstr("one of bf16 is tuned"))));
+  for (const Problem& p : workload.problems) EXPECT_EQ(p.dtype_kv, Dtype::kBf16);
+  ServingChoice asked = on_h200();
+  asked.dtype_kv = Dtype::kE4m3;
+  EXPECT_THAT(testing::error_text([&] { workload_of(kDeepSeek, asked); }),
+              HasSubstr("--kv-dtype is e4m3: head_dim_qk is 576"));
 }
 
 // Fields of caches vary between releases, and plain tunes need none of them.

@@ -26,12 +26,13 @@ struct Captured {
 };
 
 int64_t count_in(const nlohmann::json& json, const char* field) {
+  constexpr int64_t kMost = 1'000'000'000'000'000;
   if (!json.contains(field)) return 0;
   const nlohmann::json& value = json.at(field);
-  if (!value.is_number_integer() || value.get<int64_t>() < 0)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("\"{}\" is {}; must be an integer, at least 0", field, to_json_text(value)));
+  if (!value.is_number_integer() || value < 0 || value > kMost)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("\"{}\" is {}; must be an integer from 0 to 10^15", field,
+                            to_json_text(value)));
   return value.get<int64_t>();
 }
 
@@ -86,10 +87,10 @@ double rough_seconds(const Problem& problem, Target target) {
 
 // All captured problems of one bucket.
 struct Bucket {
-  std::map<std::string, double> seconds;  // by problem text
-  Problem heaviest;
+  std::map<std::string, Captured> problems;  // by text of the canonical form
   int64_t calls = 0, recorded = 0;
-  double heaviest_s = -1, all_s = 0;
+  double all_s = 0;      // of all calls
+  double longest_s = 0;  // of one call
 };
 
 class Buckets {
@@ -99,35 +100,48 @@ class Buckets {
   void add(const Captured& captured) {
     const Problem problem = canonical(captured.problem);
     Bucket& bucket = buckets_[to_text(spec_of(problem)) + " " + bucket_of(shape_of(problem))];
-    bucket.calls += captured.calls;
-    bucket.recorded += captured.recorded;
-    double& seconds = bucket.seconds[to_text(problem)];
-    const auto times = static_cast<double>(captured.calls + captured.recorded);
-    const double added = times * rough_seconds(problem, target_);
-    seconds += added;
-    bucket.all_s += added;
-    if (seconds <= bucket.heaviest_s) return;
-    bucket.heaviest_s = seconds;
-    bucket.heaviest = captured.problem;
+    bucket.calls = std::min(bucket.calls + captured.calls, kMostCalls);
+    bucket.recorded = std::min(bucket.recorded + captured.recorded, kMostCalls);
+    const double seconds = rough_seconds(problem, target_);
+    bucket.all_s += static_cast<double>(captured.calls + captured.recorded) * seconds;
+    bucket.longest_s = std::max(bucket.longest_s, seconds);
+    Captured& same = bucket.problems.try_emplace(to_text(problem), captured.problem).first->second;
+    same.calls = std::min(same.calls + captured.calls, kMostCalls);
+    same.recorded = std::min(same.recorded + captured.recorded, kMostCalls);
+  }
+
+  // Returns the problem that stands for its bucket: the one with the longest time of all calls, and
+  // without counts the longest.
+  const Problem& heaviest(const Bucket& bucket) const {
+    const auto weight = [&](const auto& entry) {
+      const Captured& one = entry.second;
+      const double seconds = rough_seconds(canonical(one.problem), target_);
+      return std::pair(static_cast<double>(one.calls + one.recorded) * seconds, seconds);
+    };
+    return std::max_element(bucket.problems.begin(), bucket.problems.end(),
+                            [&](const auto& a, const auto& b) { return weight(a) < weight(b); })
+        ->second.problem;
   }
 
   std::vector<const Bucket*> sorted() const {
     std::vector<const Bucket*> all;
     for (const auto& [unused, bucket] : buckets_) all.push_back(&bucket);
     std::stable_sort(all.begin(), all.end(), [](const Bucket* a, const Bucket* b) {
-      return std::tuple(a->recorded > 0, a->all_s) > std::tuple(b->recorded > 0, b->all_s);
+      return std::tuple(a->recorded > 0, a->all_s, a->longest_s) >
+             std::tuple(b->recorded > 0, b->all_s, b->longest_s);
     });
     return all;
   }
 
  private:
+  static constexpr int64_t kMostCalls = 1'000'000'000'000'000'000;
   const Target target_;
   std::map<std::string, Bucket> buckets_;
 };
 
 std::string remark_of(const Bucket& bucket, double all_s) {
   std::vector<std::string> parts;
-  if (bucket.seconds.size() > 1) parts.push_back(fmt::format("{} shapes", bucket.seconds.size()));
+  if (bucket.problems.size() > 1) parts.push_back(fmt::format("{} shapes", bucket.problems.size()));
   if (bucket.calls > 0) parts.push_back(fmt::format("{} calls", bucket.calls));
   if (bucket.recorded > 0) parts.push_back(fmt::format("{} in CUDA graphs", bucket.recorded));
   if (all_s > 0) parts.push_back(fmt::format("{:.1f} % of the time", 100 * bucket.all_s / all_s));
@@ -155,9 +169,9 @@ Workload workload_from_capture(const std::filesystem::path& path, Target target,
   for (const Bucket* bucket : sorted) {
     if (top > 0 && workload.problems.size() == static_cast<size_t>(top)) break;
     kept_s += bucket->all_s;
-    workload.problems.push_back(bucket->heaviest);
+    workload.problems.push_back(buckets.heaviest(*bucket));
     if (std::string remark = remark_of(*bucket, all_s); !remark.empty())
-      workload.remarks[to_text(bucket->heaviest)] = std::move(remark);
+      workload.remarks[to_text(workload.problems.back())] = std::move(remark);
   }
   if (workload.problems.size() < sorted.size())
     workload.notes.push_back(fmt::format(

@@ -256,6 +256,10 @@ ServingSizes serving_sizes(const ServingChoice& serving, const ModelConfig& mode
       else
         ++left_out;
     }
+  if (serving.page_size == 0)
+    sizes.notes.emplace_back(
+        "attune assumes pages of 16 keys, in latent caches of 64; an engine's own must be given "
+        "with --page-size, since kernels are tuned for one size");
   if (sizes.decode.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--serving: the caches of {} requests of {} keys take {:.3g} GB, more "
@@ -279,7 +283,19 @@ std::vector<Problem> serving_problems(const ServingChoice& serving, const Servin
                                       const AttentionLayer& layer, const ModelConfig& model,
                                       Dtype dtype, std::vector<std::string>* not_supported) {
   if (!layer.cache) return {};
-  const Dtype cache = dtype_of_cache(serving, model, dtype);
+  Dtype cache = dtype_of_cache(serving, model, dtype);
+  try {
+    for (const Problem& problem : LayerProblems(serving, sizes, layer, dtype, cache).all())
+      if (problem.dtype_kv == cache && !feature_without_cache(problem)) validate(problem);
+  } catch (const Error& error) {
+    if (cache == dtype) throw;
+    if (serving.dtype_kv)
+      throw Error(error.code(),
+                  fmt::format("--kv-dtype is {}: {}", dtype_name(cache), error.what()));
+    not_supported->push_back(fmt::format("its cache of {} ({}), so one of {} is tuned",
+                                         dtype_name(cache), error.what(), dtype_name(dtype)));
+    cache = dtype;
+  }
   const Problem probe = over_cache(layer, Op::kAttentionKvCache, dtype, cache);
   if (const ScoreFeature* feature = feature_without_cache(probe)) {
     not_supported->push_back(fmt::format("{} over a cache", feature->field));
