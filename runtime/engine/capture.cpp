@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,14 @@
 namespace attune {
 namespace {
 
-constexpr std::chrono::seconds kBetweenCounts{30};
+constexpr int64_t kSecondsBetweenCounts = 10;
+constexpr int64_t kCallsBetweenLooks = 256;  // of one problem
+
+int64_t steady_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 // Returns the line of a problem; `more` are further members. The problem's text names programs only
 // by their digests, so the line has the programs' texts too. The JSON is written by hand: an object
@@ -70,6 +78,16 @@ void write_all_counts() {
 
 }  // namespace
 
+void count_call(CallCounts* counts, bool is_recorded) {
+  static std::atomic<int64_t> due{steady_seconds() + kSecondsBetweenCounts};
+  const int64_t before = (is_recorded ? counts->recorded : counts->calls).fetch_add(1);
+  if (before % kCallsBetweenLooks != 0) return;
+  int64_t expected = due.load();
+  const int64_t now = steady_seconds();
+  if (now >= expected && due.compare_exchange_strong(expected, now + kSecondsBetweenCounts))
+    write_all_counts();
+}
+
 Capture::Capture(std::filesystem::path file) : file_(std::move(file)), owner_(::getpid()) {
   if (file_.empty()) return;
   static const int registered = std::atexit(write_all_counts);
@@ -94,7 +112,6 @@ void Capture::note(const Problem& problem) {
   if (owner_ != ::getpid()) write_counts_locked();  // drops the calls of the parent
   if (failed_ || !seen_.insert(text).second) return;
   write(line_of(problem, text));
-  if (std::chrono::steady_clock::now() - last_written_ > kBetweenCounts) write_counts_locked();
 }
 
 std::shared_ptr<CallCounts> Capture::counts_of(const Problem& problem) {
@@ -111,7 +128,6 @@ void Capture::write_counts() {
 }
 
 void Capture::write_counts_locked() {
-  last_written_ = std::chrono::steady_clock::now();
   const bool is_child = owner_ != ::getpid();
   for (auto& [text, counted] : counted_) {
     const int64_t calls = counted.counts->calls.load(), recorded = counted.counts->recorded.load();

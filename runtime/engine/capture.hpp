@@ -9,7 +9,6 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -22,11 +21,15 @@
 
 namespace attune {
 
-// The calls of one problem. run (plan.hpp) adds to it, from any thread.
+// The calls of one problem.
 struct CallCounts {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> recorded{0};
 };
+
+// Counts a call. run (plan.hpp) calls this, from any thread. Now and then also writes the counts of
+// all captures, because servers seldom end by themselves.
+void count_call(CallCounts* counts, bool is_recorded);
 
 // Thread-safe. Processes that share the file write whole lines. Without a file, does nothing.
 class Capture {
@@ -40,8 +43,7 @@ class Capture {
   void note(const Problem& problem);
   // Returns the counts of a plan's problem; null without a file. They may outlive the Capture.
   std::shared_ptr<CallCounts> counts_of(const Problem& problem);
-  // Appends the calls since the last time. Also called at the end of the process, and now and then
-  // when a plan is made.
+  // Appends the calls since the last time. Also called at the end of the process and by count_call.
   void write_counts();
 
  private:
@@ -57,7 +59,6 @@ class Capture {
   std::mutex mutex_;
   std::unordered_set<std::string> seen_;
   std::unordered_map<std::string, Counted> counted_;
-  std::chrono::steady_clock::time_point last_written_ = std::chrono::steady_clock::now();
   pid_t owner_;  // a child after fork has the counts of its parent
   bool failed_ = false;
 };
