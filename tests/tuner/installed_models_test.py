@@ -9,6 +9,7 @@ types that are refused or read with a note by the words that say why; all others
 
 Without TYPE, the second test takes a sample; --all takes every type. Skips aloud (status 77) without transformers."""
 import argparse
+import inspect
 import json
 import pathlib
 import subprocess
@@ -77,6 +78,31 @@ class OutcomeTest(unittest.TestCase):
                 expected, words = EXPECTED.get(kind, ("read", ""))
                 self.assertEqual(found, expected, f"{text}; is installed_models.json right?")
                 self.assertIn(words, text)
+
+
+class DiffusersTest(unittest.TestCase):
+    """A config without fields gives the problems of the class's own defaults."""
+
+    def test_defaults(self):
+        try:
+            import diffusers
+        except ImportError as error:
+            self.skipTest(str(error))
+        listed = subprocess.run([options.program, "models", "--json"], capture_output=True, text=True).stdout
+        names = [one["type"] for one in json.loads(listed)["models"] if one["reading"] == "diffusers network"]
+        for name in names:
+            with self.subTest(name):
+                given = inspect.signature(getattr(diffusers, name).__init__).parameters
+                fields = {
+                    one.name: one.default for one in given.values()
+                    if one.default not in (None, inspect.Parameter.empty) and isinstance(one.default, (int, list, str))}
+                if name == "UNet2DConditionModel":
+                    fields.update(sample_size=64, down_block_types=given["down_block_types"].default,
+                                  block_out_channels=given["block_out_channels"].default)
+                whole = attune({"_class_name": name, **fields})
+                self.assertNotIn("error", whole)
+                if name not in ("UNet2DConditionModel", "SD3Transformer2DModel"):  # these have no defaults
+                    self.assertEqual(attune({"_class_name": name})["layer_kinds"], whole["layer_kinds"])
 
 
 def fields_of(text):
