@@ -20,7 +20,7 @@ calls = []
 def record(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **given):
     """Stands in for an attention function: keeps its arguments, and gives zeros of the right shape."""
     sinks = any(one is not None for one in (given.get("s_aux"), given.get("sinks"), getattr(module, "sinks", None)))
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", False)
     rows, keys = query.shape[-2], key.shape[-2]
     if attention_mask is None:
         seen = torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows) if causal and rows > 1 else None
@@ -49,8 +49,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def register():
     ALL_ATTENTION_FUNCTIONS.register("recorder", record)
     ALL_MASK_ATTENTION_FUNCTIONS.register(
-        "recorder", lambda *args, **given: sdpa_mask(*args, **{
-            **given, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}))
+        "recorder", lambda *args, **given: sdpa_mask(*args, **{**given, "allow_is_causal_skip": False}))
 
 
 def _scaled(ratio_of, heads, value):
@@ -182,6 +181,8 @@ def inputs(model, config):
     if "input_ids" in takes:
         if "decoder_input_ids" in takes:
             yield dict(input_ids=tokens, decoder_input_ids=tokens[:, :ROWS // 2])
+        if "attention_mask" in takes:
+            yield dict(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         if "use_cache" in takes or "kwargs" in takes:
             yield dict(input_ids=tokens, use_cache=False)
             yield dict(input_ids=tokens, use_cache=True)
