@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds small models of the installed transformers release and records what their attention functions are called with.
-Used by installed_models_test.py. A model keeps the kind of its default config (spans of layers, ratio of heads,
+"""Builds small models of the installed transformers release and records what their attention functions are called
+with. Used by installed_models_test.py. A model keeps the kind of its default config (spans of layers, ratio of heads,
 features), with small sizes, so that it is built and run in a fraction of a second."""
 import contextlib
 import importlib
@@ -19,8 +19,8 @@ calls = []
 
 def record(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **given):
     """Stands in for an attention function: keeps its arguments, and gives zeros of the right shape."""
-    sinks = any(x is not None for x in (given.get("s_aux"), given.get("sinks"), getattr(module, "sinks", None)))
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    sinks = any(one is not None for one in (given.get("s_aux"), given.get("sinks"), getattr(module, "sinks", None)))
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", False)
     rows, keys = query.shape[-2], key.shape[-2]
     if attention_mask is None:
         seen = torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows) if causal and rows > 1 else None
@@ -49,8 +49,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def register():
     ALL_ATTENTION_FUNCTIONS.register("recorder", record)
     ALL_MASK_ATTENTION_FUNCTIONS.register(
-        "recorder", lambda *args, **given: sdpa_mask(*args, **{
-            **given, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}))
+        "recorder", lambda *args, **given: sdpa_mask(*args, **{**given, "allow_is_causal_skip": False}))
 
 
 def _scaled(ratio_of, heads, value):
@@ -82,8 +81,7 @@ LAYER_NAMES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"
 WIDE_NAMES = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "moe_intermediate_size", "d_ff", "mlp_dim",
               "shared_expert_intermediate_size", "intermediate_size_mlp", "encoder_ffn_dim", "decoder_ffn_dim",
               "expert_ffn_hidden_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
-              "moe_ffn_hidden_size",
-              "ffn_intermediate_size", "block_ff_dim")
+              "moe_ffn_hidden_size", "ffn_intermediate_size", "block_ff_dim")
 EXPERT_NAMES = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
 
 
@@ -183,6 +181,8 @@ def inputs(model, config):
     if "input_ids" in takes:
         if "decoder_input_ids" in takes:
             yield dict(input_ids=tokens, decoder_input_ids=tokens[:, :ROWS // 2])
+        if "attention_mask" in takes:
+            yield dict(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         if "use_cache" in takes or "kwargs" in takes:
             yield dict(input_ids=tokens, use_cache=False)
             yield dict(input_ids=tokens, use_cache=True)

@@ -7,13 +7,14 @@
 #include <cmath>
 #include <limits>
 
+#include "tuner/models/diffusion_rows.hpp"
+#include "tuner/models/model_table.hpp"
+
 namespace attune {
 namespace {
 
 constexpr int64_t kClipTokens = 77;       // text tokens that UNets see
 constexpr int64_t kSd3Tokens = 77 + 256;  // CLIP's tokens and then T5's
-constexpr int64_t kFluxTokens = 512;      // T5's tokens
-constexpr int64_t kFluxPatches = 4096;    // patches of an image of 1024 x 1024
 
 // Returns the longest side of a square of patches that, together with `text` tokens, fits the
 // longest problem.
@@ -126,36 +127,74 @@ void read_sd3(const ModelFields& fields, ModelConfig* model) {
         patches, model);
 }
 
-void read_flux(const ModelFields& fields, ModelConfig* model) {
-  const int64_t single = fields.count({"num_single_layers"});
-  const int layers =
-      count_of(fields, {"num_single_layers"}, fields.integer({"num_layers"}, 19) + single);
-  add(fmt::format("joint attention of {} patches and {} text tokens", kFluxPatches, kFluxTokens),
-      layers, joint_attention(fields), kFluxPatches + kFluxTokens, kFluxPatches + kFluxTokens,
-      model);
-  // FLUX.1-dev and -schnell are distilled: a batch has no unconditional half.
-  model->layers.back().lengths = Lengths::kDistilled;
+int layers_of(const ModelFields& fields) {
+  int64_t layers = fields.integer({"num_layers", "n_layers", "num_mmdit_layers"});
+  static constexpr Names kSingle{"num_single_layers", "num_single_dit_layers"};
+  layers += fields.count(kSingle);
+  return count_of(fields, kSingle, layers);
+}
+
+Problem attention_of(const ModelFields& fields) {
+  static constexpr Names kHeads{"num_attention_heads", "n_heads"};
+  Problem problem;
+  problem.num_heads_q = fields.integer(kHeads);
+  problem.num_heads_kv =
+      fields.integer({"num_key_value_heads", "num_kv_heads", "n_kv_heads"}, problem.num_heads_q);
+  problem.head_dim_qk = problem.head_dim_v =
+      fields.has({"attention_head_dim"})
+          ? fields.integer({"attention_head_dim"})
+          : fields.integer({"hidden_size", "dim"}) / problem.num_heads_q;
+  return problem;
+}
+
+void read_transformer(const ModelFields& given, const DiffusionRow& row, ModelConfig* model) {
+  const ModelFields fields = given.with_defaults(row.defaults);
+  const Problem problem = attention_of(fields);
+  const int layers = layers_of(fields);
+  int64_t patches = row.patches;
+  if (patches == 0) {
+    const int64_t patch = fields.integer({"patch_size"});
+    patches = patches_of(fields, fields.integer({"sample_size"}) / patch, patch, row.text);
+  } else {
+    model->notes.push_back(
+        fmt::format("{}: its config states no size; attune tunes for {} with {} text tokens "
+                    "(--seqlen changes that)",
+                    fields.file(), row.size, row.text));
+  }
+  if (row.is_joint) {
+    add(fmt::format("joint attention of {} patches and {} text tokens", patches, row.text), layers,
+        problem, patches + row.text, patches + row.text, model);
+  } else {
+    add(fmt::format("self-attention of {} patches", patches), layers, problem, patches, patches,
+        model);
+    add(fmt::format("cross-attention to {} text tokens", row.text), layers, problem, patches,
+        row.text, model);
+  }
+  for (AttentionLayer& layer : model->layers)
+    layer.lengths = row.is_video       ? Lengths::kVideo
+                    : row.is_distilled ? Lengths::kDistilled
+                                       : Lengths::kDiffusion;
   model->published = "bf16";
-  model->notes.push_back(
-      fmt::format("{}: its config states no image size; attune tunes for 1024 x 1024 with {} text "
-                  "tokens (--seqlen changes that)",
-                  fields.file(), kFluxTokens));
 }
 
 }  // namespace
 
 std::vector<std::string> diffusion_classes() {
-  return {"UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel"};
+  std::vector<std::string> names{"UNet2DConditionModel", "SD3Transformer2DModel"};
+  for (const DiffusionRow& row : diffusion_rows())
+    for_each_part(row.classes, ' ', [&](std::string_view name) { names.emplace_back(name); });
+  return names;
 }
 
 void read_diffusion(const ModelFields& fields, ModelConfig* model) {
   const std::string name = fields.text({"_class_name"});
   if (name.find("UNet2DCondition") != std::string::npos) return read_unet(fields, model);
   if (name == "SD3Transformer2DModel") return read_sd3(fields, model);
-  if (name == "FluxTransformer2DModel") return read_flux(fields, model);
+  if (const DiffusionRow* row = find_diffusion_row(name))
+    return read_transformer(fields, *row, model);
   fields.refuse({"_class_name"},
-                "UNet2DConditionModel, SD3Transformer2DModel or FluxTransformer2DModel; for other "
-                "models give --problem");
+                "a network of diffusers that `attune models` lists, such as UNet2DConditionModel "
+                "or FluxTransformer2DModel; for other models give --problem");
 }
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention of diffusers' networks: UNets of Stable Diffusion, SD3 and FLUX. Their config.json
-// has a _class_name instead of a model_type.
+// The attention of diffusers' networks: UNets of Stable Diffusion, SD3, and the transformers of
+// diffusion_rows.hpp. Their config.json has a _class_name instead of a model_type.
 #pragma once
 
 #include "tuner/models/model_config.hpp"

@@ -105,6 +105,21 @@ Spans listed(const std::vector<int>& indices, int num_layers, Span special, Span
 std::optional<Spans> hybrid_spans(const ModelFields& fields, int num_layers) {
   if (fields.is_text({"hybrid_override_pattern"}))
     return from_letters(fields.text({"hybrid_override_pattern"}), '*', 0);
+  if (fields.is_list({"attn_type_list"})) {  // MiniMax: 1 for softmax attention
+    Spans spans;
+    for (const int softmax : fields.integers({"attn_type_list"}))
+      spans.push_back(softmax != 0 ? Span::kFull : Span::kOther);
+    return spans;
+  }
+  if (fields.is_list({"linear_attn_config.full_attn_layers"})) {  // Kimi: counted from 1
+    std::vector<int> layers = fields.integers({"linear_attn_config.full_attn_layers"});
+    for (int& layer : layers) layer = std::max(layer, 1) - 1;
+    return listed(layers, num_layers, Span::kFull, Span::kOther);
+  }
+  if (fields.has({"layer_group_size"})) {
+    const int n = layers_of(fields, {"layer_group_size"});
+    return every(n, n - 1, Span::kFull, Span::kOther);
+  }
   if (fields.has({"attn_layer_period"}))
     return every(layers_of(fields, {"attn_layer_period"}), fields.count({"attn_layer_offset"}),
                  Span::kFull, Span::kOther);
@@ -139,6 +154,12 @@ Spans windowed_spans(const ModelFields& fields, int num_layers) {
     const int n = layers_of(fields, kPatternNames);
     return every(n, n - 1, Span::kFull, Span::kWindow);
   }
+  if (fields.is_list({"hybrid_layer_pattern"})) {  // MiMo: 1 for a window
+    Spans spans;
+    for (const int windowed : fields.integers({"hybrid_layer_pattern"}))
+      spans.push_back(windowed != 0 ? Span::kWindow : Span::kFull);
+    return spans;
+  }
   if (fields.has({"global_attn_every_n_layers"}))
     return every(layers_of(fields, {"global_attn_every_n_layers"}), 0, Span::kFull, Span::kWindow);
   if (fields.has({"max_window_layers"})) {  // layers from this one on have the window
@@ -156,7 +177,8 @@ Spans read_spans(const ModelFields& fields, int num_layers) {
                  "attention_types", "attention_chunk_size", "global_attn_every_n_layers",
                  "global_attn_every_n", "attn_layer_period", "attn_layer_offset",
                  "full_attention_interval", "full_attn_idxs", "attn_layer_indices", "chunk_size",
-                 "attention_in_multiplier", "attention_out_multiplier"});
+                 "attention_in_multiplier", "attention_out_multiplier", "attn_type_list",
+                 "hybrid_layer_pattern"});
   const bool has_window = window_of(fields) > 0;
   if (fields.is_list(kWords)) return from_words(fields, kWords, has_window);
   if (fields.has({"attention_chunk_size"})) return chunked_spans(fields);
@@ -180,6 +202,9 @@ Json changes_of(const ModelFields& fields, Span span) {
   static constexpr Change kChanges[] = {
       {Span::kWindow, "swa_num_attention_heads", "num_attention_heads"},
       {Span::kWindow, "num_sliding_attention_heads", "num_attention_heads"},
+      {Span::kWindow, "attention_other_setting.num_attention_heads", "num_attention_heads"},
+      {Span::kWindow, "attention_other_setting.num_attention_groups", "num_key_value_heads"},
+      {Span::kWindow, "attention_other_setting.head_dim", "head_dim"},
       {Span::kWindow, "swa_num_key_value_heads", "num_key_value_heads"},
       {Span::kWindow, "swa_head_dim", "head_dim"},
       {Span::kWindow, "swa_v_head_dim", "v_head_dim"},

@@ -138,6 +138,7 @@ class ConfigReader {
       fields.refuse(fmt::format("model_type is \"{}\": it has {}, which attune does not tune",
                                 model_->model_type, row.not_supported));
     if (label.empty()) require_something(fields);
+    require_pattern(fields, row);
     read_tower(fields, row, label, model_);
     if (!row.parts.empty()) read_parts(fields, row, label);
     if (model_->published.empty()) model_->published = row.dtype;
@@ -147,6 +148,17 @@ class ConfigReader {
       note(fmt::format("{} {} not known for this type of model, so attune did not read {}",
                        quoted(unread), unread.size() == 1 ? "is" : "are",
                        unread.size() == 1 ? "it" : "them"));
+  }
+
+  // Throws if the config states none of the fields that the row needs.
+  void require_pattern(const ModelFields& fields, const ModelRow& row) const {
+    bool stated = row.needs.empty();
+    for_each_part(row.needs, ' ', [&](std::string_view name) {
+      stated = stated || fields.states({std::string(name).c_str()});
+    });
+    if (!stated)
+      fields.refuse(fmt::format("\"{}\" is missing; must be stated for a model of this type",
+                                row.needs.substr(0, row.needs.find(' '))));
   }
 
   // Throws if no field of the config describes attention: then it is probably the wrong file.

@@ -20,6 +20,7 @@ enum class Lengths {
   kImage,
   kAnyImage,
   kDiffusion,
+  kVideo,
   kDistilled,  // kDiffusion without an unconditional half in each batch
 };
 

@@ -66,7 +66,7 @@ void read_word(std::string_view word, const ModelFields& fields, bool in_window,
     problem->num_heads_kv = problem->num_heads_q;
   } else if (word == "sinks" || (word == "sinks_of_windows" && in_window)) {
     problem->scores.sinks = tensor_of(problem->dtype_o);
-  } else if (word != "sinks_of_windows") {
+  } else if (word != "sinks_of_windows" && word != "whole_window") {
     throw Error(
         ErrorCode::kInternal,
         fmt::format("the table of models has the scores \"{}\", which are not known", word));

@@ -50,6 +50,8 @@ struct ModelRow {
   std::string_view dtype = {};   // in which it is published, for configs that state none
   // Fields without effect on the attention that is read, though their names look like it.
   std::string_view ignores = {};
+  // Fields of which a config must state one, because the library's default is too long for a row.
+  std::string_view needs = {};
 };
 
 // The lists of rows, one a file (rows_decoders.cpp).

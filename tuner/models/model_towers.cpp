@@ -25,8 +25,9 @@ namespace {
 
 constexpr Names kHiddenNames{"hidden_size", "n_embd",  "n_embed",  "d_model",
                              "dim",         "emb_dim", "embed_dim"};
-constexpr Names kKvHeadNames{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads",
-                             "attn_config.kv_n_heads"};
+constexpr Names kKvHeadNames{
+    "num_key_value_heads", "num_kv_heads",         "n_head_kv",
+    "n_kv_heads",          "num_attention_groups", "attn_config.kv_n_heads"};
 constexpr Names kHeadDimNames{"head_dim", "attention_head_dim", "kv_channels",
                               "d_kv",     "dim_head",           "d_head"};
 constexpr Names kPositionNames{
@@ -181,6 +182,16 @@ class Tower {
     }
   }
 
+  // A causal model's window includes the query itself. An encoder's is what a row sees on each
+  // side, or both sides together (local_attention, whole_window).
+  void set_window(int window, bool causal, Problem* problem) const {
+    const bool both = row_.scores == "whole_window";
+    const bool is_side =
+        row_.reading == Reading::kEncoder && !both && !fields_.has({"local_attention"});
+    problem->window_left = causal ? window - 1 : is_side ? window : (window - (both ? 1 : 0)) / 2;
+    problem->window_right = causal ? -1 : is_side ? window : window / 2;
+  }
+
   // Adds the layers of one group.
   void add_group(const LayerGroup& group, Lengths lengths, Mask mask, int64_t max_seqlen) {
     const ModelFields fields = fields_.with_changes(group.changes);
@@ -194,9 +205,7 @@ class Tower {
     if (group.span == Span::kWindow) {
       const int window = window_of(fields);
       name += fmt::format(", window {}", window);
-      // A causal model's window includes the query itself.
-      problem.window_left = causal ? window - 1 : window / 2;
-      problem.window_right = causal ? -1 : window / 2;
+      set_window(window, causal, &problem);
       if (problem.scores.prefix)
         lacks.push_back(fmt::format("a prefix that is longer than the window ({})", window));
     } else if (group.span == Span::kChunk) {
@@ -410,8 +419,12 @@ class Tower {
   void cross_decoder() {
     static constexpr Names kHeads{"decoder_attention_heads", "attention_heads", "num_heads",
                                   "num_attention_heads"};
-    const Problem cross = self_attention(fields_, kHeads);
-    Problem causal = cross;
+    Problem causal = self_attention(fields_, kHeads);
+    Problem cross = causal;
+    cross.num_heads_q = fields_.integer({"cross_num_attention_heads"}, cross.num_heads_q);
+    cross.num_heads_kv = fields_.integer({"cross_num_key_value_heads"}, cross.num_heads_kv);
+    cross.head_dim_qk = fields_.integer({"cross_head_dim"}, cross.head_dim_qk);
+    cross.head_dim_v = fields_.integer({"cross_head_dim"}, cross.head_dim_v);
     causal.mask = Mask::kCausalBottomRight;
     const auto features = scores_of(fields_, &causal);
     const int layers = fields_.integer(

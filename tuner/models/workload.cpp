@@ -43,6 +43,9 @@ std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
     case Lengths::kAnyImage:
       if (cpu) return {{1, 256}, {1, 1024}};
       return {{1, 1024}, {1, 4096}, {8, 1024}};
+    case Lengths::kVideo:
+      if (cpu) return {{1, 1024}};
+      return {{1, 0}, {2, 0}};
     case Lengths::kDistilled:
       if (cpu) return {{1, 0}};
       return {{1, 0}, {4, 0}};
