@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -88,12 +89,34 @@ void count_call(CallCounts* counts, bool is_recorded) {
     write_all_counts();
 }
 
-Capture::Capture(std::filesystem::path file) : file_(std::move(file)), owner_(::getpid()) {
+Capture::Capture(std::filesystem::path file) : file_(std::move(file)) {
   if (file_.empty()) return;
-  static const int registered = std::atexit(write_all_counts);
+  static const int registered =
+      std::atexit(write_all_counts) +
+      ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);
   const std::lock_guard lock(living().mutex);
   living().captures.insert(this);
+}
+
+void Capture::before_fork() {
+  living().mutex.lock();
+  for (Capture* capture : living().captures) capture->mutex_.lock();
+}
+
+void Capture::after_fork_in_parent() {
+  for (Capture* capture : living().captures) capture->mutex_.unlock();
+  living().mutex.unlock();
+}
+
+// The parent writes the calls before the fork.
+void Capture::after_fork_in_child() {
+  for (Capture* capture : living().captures)
+    for (auto& [text, counted] : capture->counted_) {
+      counted.written_calls = counted.counts->calls;
+      counted.written_recorded = counted.counts->recorded;
+    }
+  after_fork_in_parent();
 }
 
 Capture::~Capture() {
@@ -109,7 +132,6 @@ void Capture::note(const Problem& problem) {
   if (file_.empty()) return;
   const std::string text = to_text(problem);
   const std::lock_guard lock(mutex_);
-  if (owner_ != ::getpid()) write_counts_locked();  // drops the calls of the parent
   if (failed_ || !seen_.insert(text).second) return;
   write(line_of(problem, text));
 }
@@ -124,22 +146,16 @@ std::shared_ptr<CallCounts> Capture::counts_of(const Problem& problem) {
 
 void Capture::write_counts() {
   const std::lock_guard lock(mutex_);
-  write_counts_locked();
-}
-
-void Capture::write_counts_locked() {
-  const bool is_child = owner_ != ::getpid();
   for (auto& [text, counted] : counted_) {
     const int64_t calls = counted.counts->calls.load(), recorded = counted.counts->recorded.load();
     const int64_t new_calls = calls - counted.written_calls;
     const int64_t new_recorded = recorded - counted.written_recorded;
-    if (new_calls + new_recorded > 0 && !is_child && !failed_)
+    if (new_calls + new_recorded > 0 && !failed_)
       write(line_of(counted.problem, text,
                     fmt::format(",\"calls\":{},\"recorded\":{}", new_calls, new_recorded)));
     counted.written_calls = calls;
     counted.written_recorded = recorded;
   }
-  owner_ = ::getpid();
 }
 
 void Capture::write(const std::string& line) {

@@ -6,8 +6,6 @@
 // graphs, whose replays nobody counts.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -47,19 +45,21 @@ class Capture {
   void write_counts();
 
  private:
+  // Called around a fork: a child may not find a lock that no thread of it holds.
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();
   struct Counted {
     Problem problem;
     std::shared_ptr<CallCounts> counts;
     int64_t written_calls = 0, written_recorded = 0;
   };
   void write(const std::string& line);
-  void write_counts_locked();
 
   const std::filesystem::path file_;
   std::mutex mutex_;
   std::unordered_set<std::string> seen_;
   std::unordered_map<std::string, Counted> counted_;
-  pid_t owner_;  // a child after fork has the counts of its parent
   bool failed_ = false;
 };
 

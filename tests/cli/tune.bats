@@ -253,11 +253,17 @@ ended() {
 @test "--serving and its options where they do not fit" {
   local llama=$models/Llama-3.1-8B/config.json
   attune tune "$models/BERT-base" --serving --target cuda --dry-run
-  refused 1 --serving "has no decoder"
+  refused 1 --serving "has no decoder whose caches"
   attune tune "$llama" --kv-lengths 1024 --target cuda --dry-run
   refused 1 "--kv-lengths is given without --serving"
   attune tune "$llama" --serving --kv-lengths 0 --target cuda --dry-run
   refused 1 '--kv-lengths is "0"'
+  attune tune "$llama" --serving --seqlen 512 --target cuda --dry-run
+  refused 1 "--seqlen is given with --serving; must be --kv-lengths and --max-batch-tokens"
+  attune tune "$llama" --serving --kv-dtype nonsense --target cuda --dry-run
+  refused 1 '--kv-dtype: dtype is "nonsense"'
+  attune tune "$llama" --serving --tensor-parallel 3 --target cuda --dry-run
+  refused 1 "--tensor-parallel is 3" "32"
   attune tune "$llama" --serving --training --target cuda --dry-run
   refused 1 "--serving and --training are given"
   attune tune --problem $problem --serving --target cpu --dry-run

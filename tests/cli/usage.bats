@@ -173,6 +173,8 @@ db_commands="ls show stats verify gc export import merge"
       [[ $output == *"$name"* ]] || { echo "$shell lacks $name"; return 1; }
     done
   done
+  attune completion man
+  [[ $output != *"serving VALUE"* && $output == *"page\\-size VALUE"* ]]
   if command -v man >/dev/null; then
     attune completion man
     MANWIDTH=80 man --warnings -l <(echo "$output") >"$dir/page" 2>"$dir/warnings"

@@ -109,7 +109,7 @@ TEST_F(ServingTest, CachesTakeHalfOfTheMemoryAtMost) {
   small.batches = {};
   small.memory_bytes = 1'000'000;
   EXPECT_THAT(testing::error_text([&] { workload_of(kLlama, small); }, ErrorCode::kInvalidArgument),
-              HasSubstr("1 requests of 2048 keys take"));
+              HasSubstr("a cache for batch 1 of 2048 keys takes"));
 }
 
 TEST_F(ServingTest, LatentCachesAreDecodedByLatentAttention) {
@@ -177,6 +177,20 @@ TEST_F(ServingTest, CachesHaveTheTypeOfTheConfigOrOfTheOption) {
   EXPECT_EQ(types(quantised(R"({"kv_cache_quant_algo": "FP8"})"), wide), Types{Dtype::kBf16});
 }
 
+TEST_F(ServingTest, OneOfSeveralGpusHasAPartOfTheHeads) {
+  const auto heads = [&](const std::string& config, int gpus) {
+    ServingChoice serving = on_h200();
+    serving.tensor_parallel = gpus;
+    const Problem p = workload_of(config, serving).problems.front();
+    return std::pair(p.num_heads_q, p.num_heads_kv);
+  };
+  EXPECT_EQ(heads(kLlama, 4), std::pair(8, 2));
+  EXPECT_EQ(heads(kLlama, 16), std::pair(2, 1)) << "heads of K are repeated";
+  EXPECT_EQ(heads(kDeepSeek, 8), std::pair(16, 1));
+  EXPECT_THAT(testing::error_text([&] { heads(kLlama, 3); }, ErrorCode::kInvalidArgument),
+              HasSubstr("--tensor-parallel is 3, and causal has 32 heads of q and 8 of k"));
+}
+
 // Latent caches have no kernels of 8 bits yet: the config's wish becomes a note, the user's an error.
 TEST_F(ServingTest, ACacheThatIsNotServedIsSaid) {
   std::string text = kDeepSeek;
@@ -218,7 +232,7 @@ TEST_F(ServingTest, AModelWithoutADecoderIsRefused) {
                                ErrorCode::kInvalidArgument);
   };
   EXPECT_THAT(refusal(R"({"model_type": "bert", "hidden_size": 768})"),
-              HasSubstr("the model has no decoder"));
+              HasSubstr("the model has no decoder whose caches attune reads"));
   EXPECT_THAT(refusal(kLlama, {Dtype::kE4m3}), HasSubstr("--dtype is e4m3 with --serving"));
 }
 

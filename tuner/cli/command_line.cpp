@@ -188,7 +188,7 @@ std::vector<Command::OptionText> Command::options() const {
     const std::vector<std::string>& names = option->get_lnames();
     if (option == app_->get_help_ptr()) continue;
     texts.push_back({names.empty() ? option->get_name() : "--" + names.front(),
-                     option->get_description(), option->get_type_size() > 0});
+                     option->get_description(), option->get_expected_max() > 0});
   }
   return texts;
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "generator/core/system/error.hpp"
@@ -49,6 +50,10 @@ void add_serving_options(Command command, WorkloadOptions* options) {
   command
       .add_option("--max-batch-tokens", options->max_batch_tokens,
                   "With --serving: rows of a step with prompts (default: 8192, on a CPU 64)")
+      .positive();
+  command
+      .add_option("--tensor-parallel", options->tensor_parallel,
+                  "With --serving: GPUs that share the heads of each layer; tunes for one of them")
       .positive();
   command.add_option("--kv-dtype", options->kv_dtype,
                      "With --serving: dtype of the caches, such as e4m3 (default: the config's)");
@@ -109,6 +114,7 @@ std::string first_of_serving(const WorkloadOptions& options) {
   if (!options.kv_lengths.empty()) return "--kv-lengths";
   if (options.page_size != 0) return "--page-size";
   if (options.max_batch_tokens != 0) return "--max-batch-tokens";
+  if (options.tensor_parallel != 0) return "--tensor-parallel";
   return options.kv_dtype.empty() ? "" : "--kv-dtype";
 }
 
@@ -132,7 +138,14 @@ std::optional<ServingChoice> serving_of(const WorkloadOptions& options, int64_t 
   serving.kv_lengths = parse_length_list("--kv-lengths", options.kv_lengths);
   serving.page_size = options.page_size;
   serving.max_batch_tokens = options.max_batch_tokens;
-  if (!options.kv_dtype.empty()) serving.dtype_kv = parse_dtype(options.kv_dtype);
+  serving.tensor_parallel = std::max(options.tensor_parallel, 1);
+  if (!options.kv_dtype.empty()) {
+    try {
+      serving.dtype_kv = parse_dtype(options.kv_dtype);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("--kv-dtype: {}", error.what()));
+    }
+  }
   serving.memory_bytes = memory_bytes;
   return serving;
 }

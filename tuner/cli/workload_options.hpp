@@ -33,6 +33,7 @@ struct WorkloadOptions {
   bool serving = false;                     // MODEL's decoders get the problems of an engine
   std::string kv_lengths, kv_dtype;         // with serving; as given
   int page_size = 0, max_batch_tokens = 0;  // with serving; 0: defaults
+  int tensor_parallel = 0;                  // with serving; 0: 1
   ProgramOptions programs;
 };
 
@@ -42,7 +43,8 @@ struct WorkloadOptions {
 void add_workload_options(Command command, WorkloadOptions* options);
 
 // Adds MODEL and its options: --as, --seqlen, --batch, --padded, --dtype, --accuracy, --v-layout,
-// --scale-block, --serving, --kv-lengths, --page-size, --max-batch-tokens and --kv-dtype.
+// --scale-block, --serving, --kv-lengths, --page-size, --max-batch-tokens,
+// --tensor-parallel and --kv-dtype.
 void add_model_options(Command command, WorkloadOptions* options);
 
 // Returns all problems, each once, in the order given. `target` decides a model's default lengths.

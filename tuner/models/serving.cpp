@@ -168,8 +168,7 @@ class LayerProblems {
   // A step's rows are one long chunk, or chunks of several prompts.
   void add_chunks() {
     int64_t longest = 0;
-    for (const auto& [batch, keys] : sizes_.decode)
-      longest = std::max(longest, batch == sizes_.decode.front().batch ? keys : 0);
+    for (const auto& [batch, keys] : sizes_.decode) longest = std::max(longest, keys);
     const int64_t rows = sizes_.max_batch_tokens,
                   each = std::max<int64_t>(rows / kPromptsOfAStep, 1);
     add(true, 1, rows, std::max(longest, rows));
@@ -208,7 +207,8 @@ class LayerProblems {
     slots.num_heads_q = slots.num_heads_kv;
     problems_.push_back(slots);
     if (cache_.rotary_dim == 0) return;
-    const auto& [batch, keys] = sizes_.decode.back();
+    const std::vector<int64_t> all = batches();
+    const int64_t batch = *std::max_element(all.begin(), all.end()), keys = keys_for(batch);
     Problem turned = append_;
     turned.batch = batch;
     turned.seqlen_q = 1;
@@ -231,6 +231,22 @@ class LayerProblems {
 };
 
 }  // namespace
+
+void take_part_of_heads(int gpus, ModelConfig* model) {
+  for (AttentionLayer& layer : model->layers) {
+    if (!layer.cache) continue;
+    Problem& p = layer.problem;
+    const bool divides =
+        p.num_heads_q % gpus == 0 && (p.num_heads_kv % gpus == 0 || gpus % p.num_heads_kv == 0);
+    if (gpus < 1 || !divides)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("--tensor-parallel is {}, and {} has {} heads of q and {} of k; must "
+                              "divide the heads",
+                              gpus, layer.name, p.num_heads_q, p.num_heads_kv));
+    p.num_heads_q /= gpus;
+    p.num_heads_kv = std::max(p.num_heads_kv / gpus, 1);
+  }
+}
 
 ServingSizes serving_sizes(const ServingChoice& serving, const ModelConfig& model, Dtype dtype,
                            Target target) {
@@ -262,12 +278,13 @@ ServingSizes serving_sizes(const ServingChoice& serving, const ModelConfig& mode
         "with --page-size, since kernels are tuned for one size");
   if (sizes.decode.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--serving: the caches of {} requests of {} keys take {:.3g} GB, more "
-                            "than half of the device's {:.3g} GB; give smaller --batch and "
-                            "--kv-lengths",
+                fmt::format("--serving: a cache for batch {} of {} keys takes {:.3g} GB, more than "
+                            "half of {} {:.3g} GB; must be smaller --batch and --kv-lengths, or "
+                            "both lists, which are taken as they are",
                             batches.front(), lengths.front(),
                             1e-9 * static_cast<double>(batches.front()) *
                                 request_bytes(model, cache, lengths.front()),
+                            serving.memory_bytes > 0 ? "the device's" : "an assumed",
                             1e-9 * static_cast<double>(memory)));
   if (left_out > 0)
     sizes.notes.push_back(fmt::format(

@@ -27,7 +27,12 @@ struct ServingChoice {
   int64_t max_batch_tokens = 0;     // rows of a step with prompts; default: 8192, on a CPU 64
   std::optional<Dtype> dtype_kv;    // of the caches; default: the config's, else the model's type
   int64_t memory_bytes = 0;         // of the device; 0: not known
+  int tensor_parallel = 1;          // GPUs that share the heads of each layer
 };
+
+// Leaves each layer with a cache the heads that one of several GPUs has. Heads of K are repeated if
+// there are fewer than GPUs. Throws kInvalidArgument if the GPUs do not divide the heads.
+void take_part_of_heads(int gpus, ModelConfig* model);
 
 // The sizes that the problems of one model have.
 struct ServingSizes {

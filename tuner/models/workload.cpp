@@ -8,6 +8,7 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "generator/core/problem/op.hpp"
 #include "generator/core/problem/visibility.hpp"
@@ -210,8 +211,12 @@ std::map<Dtype, ServingSizes> sizes_by_dtype(const ModelConfig& model, const Sha
   if (!choice.serving) return sizes;
   if (!decodes(model))
     throw Error(ErrorCode::kInvalidArgument,
-                "--serving is given, but the model has no decoder; must be a model that generates "
-                "tokens");
+                "--serving is given, but the model has no decoder whose caches attune reads; must "
+                "be a model that generates tokens, without an encoder");
+  if (!choice.seqlens.empty() && std::all_of(model.layers.begin(), model.layers.end(),
+                                             [](const auto& layer) { return layer.cache; }))
+    throw Error(ErrorCode::kInvalidArgument,
+                "--seqlen is given with --serving; must be --kv-lengths and --max-batch-tokens");
   for (const Dtype dtype : dtypes) {
     if (is_8_bit(dtype))
       throw Error(ErrorCode::kInvalidArgument,
@@ -250,7 +255,8 @@ std::vector<std::string_view> split(std::string_view text) {
 Workload workload_from_model(const std::string& model_text, const ShapeChoice& choice,
                              Target target, const std::string& read_as) {
   const ModelFile file = find_model(model_text, hugging_face_cache());
-  const ModelConfig model = read_model_config(file.config, read_as);
+  ModelConfig model = read_model_config(file.config, read_as);
+  if (choice.serving) take_part_of_heads(choice.serving->tensor_parallel, &model);
   Workload workload{file.name, {}, model.notes, {}, decodes(model) && !choice.serving};
   const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
   const auto serving = sizes_by_dtype(model, choice, dtypes, target, &workload.notes);
@@ -269,8 +275,12 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
           if (choice.complete && !describe(problem.op).appends) choice.complete(&problem);
           add_like_tune(problem, &kind.problems, &of_kind);
         }
-        if (dtype == dtypes.front())
-          kind.not_supported.insert(kind.not_supported.end(), lacks.begin(), lacks.end());
+        if (dtype == dtypes.front()) {
+          std::vector<std::string>& all = kind.not_supported;
+          all.insert(all.end(), lacks.begin(), lacks.end());
+          if (kind.problems.empty() && !all.empty())
+            kind.refused = std::exchange(all, {}).back() + " is not supported";
+        }
         continue;
       }
       for (const BatchAndLength& shape : chosen_shapes(layer, choice, target)) {

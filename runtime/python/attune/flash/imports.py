@@ -163,12 +163,15 @@ def install():
     second call changes nothing. uninstall() undoes the first."""
     if _finder in sys.meta_path:
         return _installed
-    for name in _TOPS:
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            raise RuntimeError(
-                f"{name} is imported from {getattr(loaded, '__file__', None) or 'elsewhere'}; attune.flash.install() "
-                f"must be called before anything imports it")
+    for name in _MODULES:  # also parts that a failed import left behind
+        if name not in sys.modules:
+            continue
+        loaded = sys.modules[name]
+        if loaded is None:
+            raise RuntimeError(f"sys.modules[{name!r}] is None, which blocks its import; delete the entry first")
+        raise RuntimeError(
+            f"{name} is imported from {getattr(loaded, '__file__', None) or 'elsewhere'}; attune.flash.install() must "
+            f"be called before anything imports it")
     sys.meta_path.insert(0, _finder)
     importlib.invalidate_caches()
     return _installed

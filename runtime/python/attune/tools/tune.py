@@ -115,7 +115,8 @@ def _serving_words(serving, **choices):
 
 
 def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False,
-            deterministic=False, serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None, kv_dtype=None):
+            deterministic=False, serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None,
+            tensor_parallel=None, kv_dtype=None):
     """Returns the program's options. Raises ValueError with Python's names of arguments if a value is not valid."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; must be one of {', '.join(EFFORTS)}")
@@ -131,7 +132,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
     words += _serving_words(serving, kv_lengths=kv_lengths, page_size=page_size, max_batch_tokens=max_batch_tokens,
-                            kv_dtype=kv_dtype)
+                            tensor_parallel=tensor_parallel, kv_dtype=kv_dtype)
     return words + [
         f"--{name}" for name, given in (("padded", padded), ("training", training),
                                         ("deterministic", deterministic)) if flag(name, given)]
@@ -180,8 +181,8 @@ def reload_contexts():
 
 
 def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False,
-         serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None, kv_dtype=None, effort="normal",
-         budget_s=None, target="auto", store=None, progress=None):
+         serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None, tensor_parallel=None, kv_dtype=None,
+         effort="normal", budget_s=None, target="auto", store=None, progress=None):
     """Measures kernels on this machine and keeps the winners, which the contexts of this process use from then on.
     Takes minutes. Returns a TuneReport.
 
@@ -193,8 +194,8 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     gradients as under torch.use_deterministic_algorithms(True), whose winners are kept separately.
     serving: for a model that generates tokens, what an engine calls instead of plain prefill: decoding, drafted tokens,
     chunks, packed prompts and appends. With it, batch is the requests that decode together, kv_lengths their keys (a
-    number or a list), page_size the keys per page, max_batch_tokens the rows of a step with prompts, and kv_dtype the
-    dtype of the caches (e4m3, e5m2, int8; by default the config's). Defaults are chosen by the device's memory.
+    number or a list), page_size the keys per page, max_batch_tokens the rows of a step with prompts, tensor_parallel
+    the GPUs that share the heads of each layer (one of them is tuned for), and kv_dtype the dtype of the caches (e4m3, e5m2, int8; by default the config's). Defaults are chosen by the device's memory.
     effort: "quick", "normal" or "exhaustive". budget_s: seconds of wall clock for everything, compiling included.
     Measurements until then are kept, and the next call continues from there.
     target: "auto", "cuda:N", "cpu" or "cpu:N". store: a file; by default $ATTUNE_STORE, otherwise the user's. progress:
@@ -210,7 +211,7 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
     words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training, deterministic, serving,
-                    kv_lengths, page_size, max_batch_tokens, kv_dtype)
+                    kv_lengths, page_size, max_batch_tokens, tensor_parallel, kv_dtype)
     with tempfile.TemporaryDirectory(prefix="attune-") as folder:
         process = start([*workload(model, folder), *words], progress)
         try:
