@@ -191,7 +191,8 @@ TEST_F(ServingTest, OneOfSeveralGpusHasAPartOfTheHeads) {
               HasSubstr("--tensor-parallel is 3, and causal has 32 heads of q and 8 of k"));
 }
 
-// Latent caches have no kernels of 8 bits yet: the config's wish becomes a note, the user's an error.
+// Latent caches have no kernels of 8 bits yet. The config's wish becomes a note, the user's an
+// error.
 TEST_F(ServingTest, ACacheThatIsNotServedIsSaid) {
   std::string text = kDeepSeek;
   text.insert(1, R"("quantization_config": {"kv_cache_scheme": {"num_bits": 8}}, )");

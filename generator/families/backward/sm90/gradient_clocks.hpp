@@ -11,6 +11,12 @@ namespace attune {
 double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                        const DeviceFacts& device);
 
+// Returns when the last multiprocessor ends, if work tiles are taken longest first. `sorted`:
+// clocks or steps of evenly drawn tiles, longest first. `slack`: how far the last tiles end apart,
+// as a share of the difference of mean and shortest tile.
+double last_end(const std::vector<double>& sorted, double mean, int64_t tiles, int sm_count,
+                double slack);
+
 // How a family makes L2 and delta.
 enum class Sums {
   kStep,    // by a step of their own

@@ -194,8 +194,9 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     gradients as under torch.use_deterministic_algorithms(True), whose winners are kept separately.
     serving: for a model that generates tokens, what an engine calls instead of plain prefill: decoding, drafted tokens,
     chunks, packed prompts and appends. With it, batch is the requests that decode together, kv_lengths their keys (a
-    number or a list), page_size the keys per page, max_batch_tokens the rows of a step with prompts, tensor_parallel
-    the GPUs that share the heads of each layer (one of them is tuned for), and kv_dtype the dtype of the caches (e4m3, e5m2, int8; by default the config's). Defaults are chosen by the device's memory.
+    number or a list), page_size the keys per page, and max_batch_tokens the rows of a step with prompts.
+    tensor_parallel is the number of GPUs that share the heads of each layer; one of them is tuned for. kv_dtype is the
+    dtype of the caches (e4m3, e5m2, int8; by default the config's). Defaults are chosen by the device's memory.
     effort: "quick", "normal" or "exhaustive". budget_s: seconds of wall clock for everything, compiling included.
     Measurements until then are kept, and the next call continues from there.
     target: "auto", "cuda:N", "cpu" or "cpu:N". store: a file; by default $ATTUNE_STORE, otherwise the user's. progress:
