@@ -12,6 +12,7 @@
 #include "generator/core/system/read_file.hpp"
 #include "tuner/models/diffusion_config.hpp"
 #include "tuner/models/model_towers.hpp"
+#include "tuner/models/self_attention.hpp"
 
 namespace attune {
 namespace {
