@@ -13,6 +13,7 @@
 #include "tuner/models/cache_use.hpp"
 #include "tuner/models/diffusion_config.hpp"
 #include "tuner/models/model_towers.hpp"
+#include "tuner/models/self_attention.hpp"
 
 namespace attune {
 namespace {

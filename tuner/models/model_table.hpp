@@ -33,7 +33,7 @@ struct ModelRow {
   std::string_view types;  // model_type; several are separated by spaces
   Reading reading;
   std::string_view defaults = {};  // JSON object
-  int extra_tokens = 0;            // for images: class, distillation and register tokens
+  int extra_tokens = 0;            // class, distillation and register tokens
   // A feature of its self-attention that no kernel has yet. For kNotCovered: what it has instead.
   std::string_view not_supported = {};
   // Features of the scores that no field of the config states, as words of model_scores.cpp. For

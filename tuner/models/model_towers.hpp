@@ -11,8 +11,6 @@
 
 namespace attune {
 
-extern const Names kHeadNames;  // names of the number of query heads
-
 // `fields` has the row's defaults. `label` ("vision") is put before the names of the layers, unless
 // it is empty. Adds to model->layers and model->notes.
 void read_tower(const ModelFields& fields, const ModelRow& row, const std::string& label,

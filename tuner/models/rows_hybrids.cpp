@@ -174,7 +174,7 @@ constexpr ModelRow kRows[] = {
     "head_dim": 128, "hidden_size": 1536, "num_hidden_layers": 128,
     "max_position_embeddings": 2048, "prefix_lm": true})"},
 {.types = "cpmant", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32,
-    "dim_head": 128, "hidden_size": 4096, "num_hidden_layers": 48})", .scores = "bias"},
+    "dim_head": 128, "hidden_size": 4096, "num_hidden_layers": 48})", .scores = "bias prefix"},
 {.types = "minimax_m3_vl_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64,
     "num_key_value_heads": 4, "head_dim": 128, "hidden_size": 6144, "num_hidden_layers": 60,
     "max_position_embeddings": 524288})", .ignores = "index_head_dim index_n_heads"},
