@@ -25,7 +25,7 @@ KERNEL_LINES = 120  # a function marked __global__
 
 FOLDER_FILES = 40
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 115200, "tests": 73000, "data": 3300}
+BUDGETS = {"product": 115750, "tests": 73500, "data": 3300}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 

@@ -210,11 +210,11 @@ TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
                                    {"head_dim_qk=32,head_dim_v=64", 128}})
     for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=100:70"})
       for (const auto& [tiles, dropout] :
-           {std::pair{"section_heads=4,scheduler=0,ordered=1", ""},
-            {"section_heads=32,scheduler=2,ordered=1", ""},
-            {"section_heads=4,scheduler=0,ordered=0", ""},
-            {"section_heads=32,scheduler=2,ordered=0", ""},
-            {"section_heads=8,scheduler=2,ordered=0", ",dropout=0.1"}}) {
+           {std::pair{"section_heads=4,scheduler=0,split_heads=0,ordered=1", ""},
+            {"section_heads=32,scheduler=2,split_heads=1,ordered=1", ""},
+            {"section_heads=4,scheduler=0,split_heads=1,ordered=0", ""},
+            {"section_heads=32,scheduler=2,split_heads=0,ordered=0", ""},
+            {"section_heads=8,scheduler=2,split_heads=1,ordered=0", ",dropout=0.1"}}) {
         const bool ordered = std::string_view(tiles).ends_with("ordered=1");
         if (ordered ? rows == 80 : rows == 64 && std::string_view(dims) != "head_dim=128") continue;
         const KernelSpec spec = spec_of(parse_problem(fmt::format(

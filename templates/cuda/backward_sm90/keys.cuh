@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes dK and dV of a tile of keys, in backward_sm90 and backward_sm90_one_kernel. Rows of K and V
-// stay in shared memory. Q and dout of all heads of the group stream, so that no other block adds
-// to the same gradients. Per step of kKeyBlockM queries, in each warpgroup of 64 keys, with
-// c = softmax_scale log2(e) and L2 = lse log2(e):
+// stay in shared memory. Q and dout of all heads of the group stream, or of a part of the heads
+// (head_parts.cuh). So no other block adds to the same gradients, or sums. Per step of kKeyBlockM
+// queries, in each warpgroup of 64 keys, with c = softmax_scale log2(e) and L2 = lse log2(e):
 //   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,
 //   dS^T = P^T (dP^T - delta),  dK += dS^T Q
 // P^T and dS^T are rounded in registers: rounded accumulators are the A operands of the next
@@ -163,8 +163,8 @@ class KeysConsumer : protected Keeper {
     if constexpr (kMakesK)
       mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
-    for (int head = 0; head < kGqaRatio; ++head) {
-      dropout_.begin(args_, tile.batch, tile.head * kGqaRatio + head, first_key);
+    for (int head = 0; head < tile.heads; ++head) {
+      dropout_.begin(args_, tile.batch, tile.head * kGqaRatio + tile.head_begin + head, first_key);
       skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
       run_head(own, dk, dv);
       skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/backward_sm90/all_heads.cuh"
+#include "cuda/backward_sm90/head_parts.cuh"  // where kHeadParts, else none/
 #include "cuda/backward_sm90/tile_ring.cuh"
 #include "cuda/parts/row_blocks.cuh"
 
@@ -14,8 +15,8 @@ static_assert(kKeyBlockM % 16 == 0, "a step has whole 16s of rows");
 
 constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 
-// A tile of keys and the blocks of rows that see it, in each head of the group.
-struct KeysTile {
+// A tile of keys and the blocks of rows that see it, in each head of its part of the group.
+struct KeysTile : HeadPart {
   int first_key;
   int head;  // head of K
   int batch;
@@ -28,10 +29,11 @@ __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all, int numb
                                               const Heads& heads = {}) {
   const AttentionArgs args = reread(all);
   const int blocks = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN;
-  const TilePlace place =
-      heads.place(number, blocks, 1, args.num_heads_kv, args.batch, args.seqlen_q * kGqaRatio);
+  const HeadParts parts(args, blocks);
+  const TilePlace place = heads.place(number, blocks, 1, args.num_heads_kv * parts.count,
+                                      args.batch, args.seqlen_q * parts.heads);
   const int first = place.block * kKeyBlockN;
-  return {first, place.head, place.batch,
+  return {parts.part(args, place.head, place.batch), first, parts.head(place.head), place.batch,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
 }
 
@@ -52,9 +54,9 @@ __device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step)
 template <class Step>
 __device__ __forceinline__ void each_step(const KeysTile& tile, const Step& step) {
   if (tile.blocks.begin >= tile.blocks.end) return;
-  int head = tile.head * kGqaRatio;
+  int head = tile.head * kGqaRatio + tile.head_begin;
 #pragma unroll 1
-  for (const int end = head + kGqaRatio; head < end; ++head)
+  for (const int end = head + tile.heads; head < end; ++head)
     each_row(tile, [&](int row) { step(head, row); });
 }
 

@@ -86,7 +86,8 @@ TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
 TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
-  const Config config = parse_config(kOneKernel);
+  Config config = parse_config(kOneKernel);
+  config.set("split_heads", 0);
   EXPECT_EQ(backward_sm90_one_kernel().space(spec_of(p), hopper()).broken(config), std::nullopt);
   const LaunchPlan plan = backward_sm90_one_kernel().launch(spec_of(p), config, shape_of(p), kH200);
   ASSERT_EQ(plan.workspace.size(), 3u);

@@ -118,7 +118,7 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
       }
   for (const GradientsSm90* family : families()) {
     EXPECT_GT(served[family->name()], 0) << family->name();
-    EXPECT_LE(family->space(spec_of(problems().front()), hopper()).knobs().size(), 9u);
+    EXPECT_LE(family->space(spec_of(problems().front()), hopper()).knobs().size(), 10u);
   }
 }
 

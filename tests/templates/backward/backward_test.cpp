@@ -116,6 +116,36 @@ class Cuda : public DeviceFixture {
     }
   }
 
+  // Runs each problem with parts of heads in every family that has them. dK and dV have the same
+  // bits in every run, in whatever order blocks add to dq.
+  void expect_parts(const std::vector<std::string>& texts) {
+    open_families();
+    if (!device_ || IsSkipped()) return;
+    int launches = 0, split = 0;
+    for (const std::string& text : texts)
+      for (const char* asked : {"", ",deterministic=1"}) {
+        const Problem p = parse_problem("op=attention_backward,dtype=bf16," + text + asked);
+        const BackwardCase c(device_, p, 29, {.dlse = true});
+        for (const KernelTemplate* t : families_for(p)) {
+          Config config = default_of(*t, p);
+          if (!config.has("split_heads")) continue;
+          config.set("split_heads", 1);
+          ASSERT_EQ(c.fault(*t, config), "") << to_text(p) << " " << config.to_text();
+          expect_reference(c, *t, config, "parts");
+          const GradientTensors one = c.run(*t, config), other = c.run(*t, config);
+          for (const Role role : {Role::kDk, Role::kDv})
+            if (one.has(role)) {
+              EXPECT_TRUE(one.of(role) == other.of(role)) << to_text(p) << " " << config.to_text();
+            }
+          const LaunchPlan plan = t->launch(spec_of(p), config, shape_of(p), device_->facts());
+          ++launches, split += plan.workspace.back().heads > p.num_heads_kv;
+        }
+      }
+    if (launches > 0) {
+      EXPECT_GT(split, launches / 2);
+    }
+  }
+
   std::vector<const KernelTemplate*> families_;
 };
 
@@ -189,6 +219,28 @@ TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
           expect_reference(c, *t, config, "no order");
         }
   }
+}
+
+// Blocks of keys that take a part of a group's heads (split_heads 1): odd ratios, parts of unequal
+// sizes, tiles that no row sees, lengths that end within a tile, dK and dV in kernels of their own.
+TEST_F(Cuda, PartsOfWideHeadsGiveTheGradientsOfTheReference) {
+  expect_parts({"head_dim=128,heads=4/2,batch=1,seqlen_q=1337,seqlen_kv=1500,mask=none",
+                "head_dim=128,heads=32/1,batch=2,seqlen=700,mask=causal_bottom_right",
+                "head_dim=128,heads=14/2,batch=1,seqlen=1,mask=none",
+                "head_dim=128,heads=28/4,batch=2,seqlen=500,mask=none,dropout=0.25"});
+}
+TEST_F(Cuda, PartsOfNarrowHeadsGiveTheGradientsOfTheReference) {
+  expect_parts({"head_dim=64,heads=71/1,batch=1,seqlen=300,mask=causal_bottom_right",
+                "head_dim=64,heads=14/2,batch=2,seqlen=1100,mask=none,window=200:70",
+                "head_dim=64,heads=8/2,batch=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left",
+                "head_dim=64,heads=32/1,batch=1,seqlen=600,mask=causal_bottom_right,window=90:0"});
+}
+TEST_F(Cuda, PartsOfOtherHeadsGiveTheGradientsOfTheReference) {
+  expect_parts({"head_dim=96,heads=28/4,batch=1,seqlen=500,mask=causal_bottom_right",
+                "head_dim=72,heads=7/1,batch=2,seqlen_q=200,seqlen_kv=17,mask=none,gradients=kv",
+                "head_dim=256,heads=32/1,batch=1,seqlen=400,mask=causal_bottom_right",
+                "head_dim=256,heads=4/2,batch=2,seqlen=300,mask=none,gradients=v",
+                "head_dim_qk=192,head_dim_v=128,heads=7/1,batch=1,seqlen=300,mask=none"});
 }
 
 // attune_kernel leaves dS and P in the workspace for kernels of dK and dV: steps that end within 64

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 
 #include "generator/families/backward/gradient_steps.hpp"
+#include "generator/families/backward/sm90/head_parts.hpp"
 #include "templates/shared/layouts/backward_band_layout.h"
 #include "templates/shared/visible_rows.h"
 
@@ -26,7 +28,10 @@ constexpr double kStartedTileClocks = 14000;    // for a block that makes all gr
 constexpr double kDqWarpgroupTileClocks = 700;  // added, until dQ of the last step is made
 // saved when the next block starts while the last one ends
 constexpr double kUnorderedTileClocks = -1500;
-constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
+constexpr double kStepClocks = 120;   // barriers and bookkeeping of a step
+constexpr double kGridClocks = 3000;  // one more grid
+// of blocks that draw tiles: long tiles pair with short ones
+constexpr double kDrawnSlack = 0.2;
 
 // Columns of head dims that a step multiplies, and bytes of shared memory that its products read
 // per warpgroup.
@@ -117,45 +122,77 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
                  std::abs(std::log2(kernel.section_heads / std::clamp(kBytes / head, 1.0, kMost)));
 }
 
+// Returns the clocks of a work tile besides its steps.
+double tile_clocks(const BackwardKernel& kernel) {
+  const bool all = kernel.makes == BackwardMakes::kAll;
+  return (all && !kernel.draws_tiles ? kStartedTileClocks : kTileClocks) +
+         (kernel.dq_warpgroup ? kDqWarpgroupTileClocks : 0) +
+         (all && !kernel.ordered ? kUnorderedTileClocks : 0);
+}
+
+// Returns the clocks of a kernel whose blocks take parts of heads, and of the step that joins them.
+double parts_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                    const DeviceFacts& device) {
+  BackwardKernel whole = kernel;
+  whole.splits_heads = false;
+  const HeadSplit split = head_split(kernel, spec, shape, device);
+  const double more_tiles = static_cast<double>(backward_tiles(kernel, shape) * (split.parts - 1));
+  return split.share * backward_clocks(whole, spec, shape, device) +
+         more_tiles / device.sm_count * tile_clocks(kernel) + kGridClocks;
+}
+
 }  // namespace
 
 double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                        const DeviceFacts& device) {
   constexpr int64_t kSamples = 64;
+  if (kernel.splits_heads) return parts_clocks(kernel, spec, shape, device);
   const int64_t length = kernel.of_rows() ? shape.seqlen_q : shape.seqlen_kv;
   const int64_t blocks = (length + kernel.tile.stay_rows - 1) / kernel.tile.stay_rows;
   if (blocks == 0) return 0;
   const int64_t sampled = std::min(blocks, kSamples);
   const double step = step_clocks(kernel, spec) * section_share(kernel, spec, shape);
-  const double tile =
-      (kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks
-                                                                  : kTileClocks) +
-      (kernel.dq_warpgroup ? kDqWarpgroupTileClocks : 0) +
-      (kernel.makes == BackwardMakes::kAll && !kernel.ordered ? kUnorderedTileClocks : 0);
-  double sum = 0, longest = 0;
+  double sum = 0;
+  std::vector<double> clocks;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);
-    const double clocks = step * static_cast<double>(gradient_steps(
-                                     kernel, spec, shape, block * kernel.tile.stay_rows)) +
-                          tile;
-    sum += clocks;
-    longest = std::max(longest, clocks);
+    clocks.push_back(step * static_cast<double>(gradient_steps(kernel, spec, shape,
+                                                               block * kernel.tile.stay_rows)) +
+                     tile_clocks(kernel));
+    sum += clocks.back();
   }
+  std::sort(clocks.begin(), clocks.end(), std::greater<>());
   const double mean = sum / static_cast<double>(sampled);
-  const double total = mean * static_cast<double>(backward_tiles(kernel, shape));
-  return std::max(longest, total / device.sm_count + 0.5 * mean);
+  const int64_t tiles = backward_tiles(kernel, shape);
+  if (kernel.draws_tiles) return last_end(clocks, mean, tiles, device.sm_count, kDrawnSlack);
+  return std::max(clocks.front(), mean * static_cast<double>(tiles) / device.sm_count + 0.5 * mean);
+}
+
+// Some multiprocessor takes k + 1 of the first k sm_count + 1 tiles. So tiles of one length end in
+// whole waves. After a few waves, multiprocessors no longer end together.
+double last_end(const std::vector<double>& sorted, double mean, int64_t tiles, int sm_count,
+                double slack) {
+  constexpr int64_t kWaves = 4;
+  double end = 0;
+  for (int64_t wave = 0; wave < kWaves && wave * sm_count < tiles; ++wave) {
+    const int64_t sample = wave * sm_count * static_cast<int64_t>(sorted.size()) / tiles;
+    end = std::max(end, static_cast<double>(wave + 1) * sorted[static_cast<size_t>(sample)]);
+  }
+  if (tiles <= sm_count) return end;
+  return std::max(end,
+                  mean * static_cast<double>(tiles) / sm_count + slack * (mean - sorted.back()));
 }
 
 double sums_clocks(const KernelSpec& spec, Sums sums, const Shape& shape,
                    const DeviceFacts& device) {
-  constexpr double kStart = 3000;   // one more grid
   constexpr double kFolded = 0.33;  // the share that products do not hide
   const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
   const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
   const double clocks = bytes / kMemoryBytes / device.sm_count;
   if (sums == Sums::kRounds)  // and dQ, from fp32
-    return clocks + 10.0 * spec.head_dim_qk * rows / kMemoryBytes / device.sm_count + 2 * kStart;
-  return sums == Sums::kFolded ? kFolded * clocks : clocks + kStart;
+    return clocks + 10.0 * spec.head_dim_qk * rows / kMemoryBytes / device.sm_count +
+           2 * kGridClocks;
+  return sums == Sums::kFolded ? kFolded * clocks : clocks + kGridClocks;
 }
 
 // Fitted on an H100.

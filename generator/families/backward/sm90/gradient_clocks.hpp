@@ -3,6 +3,8 @@
 // before any is compiled. The logs under templates/cuda/backward_sm90/ have measured times.
 #pragma once
 
+#include <vector>
+
 #include "generator/families/backward/sm90/gradient_kernel.hpp"
 
 namespace attune {
@@ -10,6 +12,12 @@ namespace attune {
 // Returns the clocks until the last multiprocessor ends.
 double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                        const DeviceFacts& device);
+
+// Returns when the last multiprocessor ends, if work tiles are taken longest first. `sorted`:
+// clocks or steps of evenly drawn tiles, longest first. `slack`: how far the last tiles end apart,
+// as a share of the difference of mean and shortest tile.
+double last_end(const std::vector<double>& sorted, double mean, int64_t tiles, int sm_count,
+                double slack);
 
 // How a family makes L2 and delta.
 enum class Sums {

@@ -14,6 +14,9 @@
 
 namespace attune {
 
+// Keys that stay in a block, or 64 rows for each of its warpgroups.
+constexpr int kTwoWarpgroups = 2 * kWarpgroupRows;
+
 // kBand: all gradients, along a narrow band. kStoredDk, kStoredDv: from dS, or P, that the kernel
 // of dQ left in the workspace.
 enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll, kBand, kStoredDk, kStoredDv };
@@ -28,6 +31,7 @@ struct BackwardKernel {
   bool dq_warpgroup = false;  // for kAll: a separate warpgroup makes dQ
   bool ordered = true;        // for kAll: blocks of keys add to dQ in the order of keys
   int stored_bytes = 0;       // per element, through the workspace
+  bool splits_heads = false;  // blocks of keys take a part of a group's heads (head_parts.hpp)
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
   bool of_stored() const {
@@ -56,7 +60,7 @@ PrefillSm90Registers backward_registers(const BackwardKernel& kernel);
 std::optional<std::string> broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec,
                                          const Arch& arch);
 
-// Returns the number of work tiles, one per block.
+// Returns the number of work tiles, one per block, if blocks of keys take whole groups of heads.
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);
 
 }  // namespace attune

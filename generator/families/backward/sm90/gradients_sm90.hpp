@@ -18,13 +18,11 @@
 
 #include "generator/families/backward/made_gradients.hpp"
 #include "generator/families/backward/sm90/gradient_clocks.hpp"
+#include "generator/families/backward/sm90/head_parts.hpp"
 
 namespace attune {
 
 using Broken = std::optional<std::string>;
-
-// Keys that stay in a block, or 64 rows for each of its warpgroups.
-constexpr int kTwoWarpgroups = 2 * kWarpgroupRows;
 
 class GradientsSm90 : public KernelTemplate {
  public:
@@ -38,7 +36,8 @@ class GradientsSm90 : public KernelTemplate {
   // Returns the clocks of all kernels, and of L2 and delta.
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override;
-  // Returns the kernels that multiply, in the order of a launch. `config` needs only their knobs.
+  // Returns the kernels that multiply, in the order of a launch: the kernel of rows, if any, comes
+  // first. `config` needs only their knobs.
   virtual std::vector<BackwardKernel> kernels(const KernelSpec& spec,
                                               const Config& config) const = 0;
 

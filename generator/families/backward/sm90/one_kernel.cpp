@@ -44,6 +44,7 @@ BackwardKernel all_kernel(const KernelSpec& spec, const Config& c) {
   all.section_heads = as_int(c, "section_heads");
   all.ordered = is_ordered(c);
   all.draws_tiles = is_dynamic(c);
+  all.splits_heads = splits_heads(c);
   all.dq_warpgroup = has_dq_warpgroup(spec, c);
   all.tile.ds_slots = all.ordered ? kFusedDsSlots : kUnorderedDsSlots;
   // P next to dQ, or next to dP and rounded P: for all rows of a step, or half of them.
@@ -82,14 +83,15 @@ class OneKernel final : public GradientsSm90 {
     std::vector<int64_t> orders{1, 0};
     if (spec.backward.deterministic) orders = {1};
     if (spec.dropout > 0) orders = {0};  // ordered sums have no dropout
-    const std::vector<Knob> knobs{
+    std::vector<Knob> knobs{
         {"key_block_m", {32, 48, 64, 80, 96, 112, 128}, "rows per step"},
         {"q_slots", {2, 3}, "tiles of q in shared memory"},
         {"dout_slots", {1, 2, 3}, "tiles of dout in shared memory"},
         {"section_heads", {16, 4, 32, 8}, "heads whose tiles are taken in turn"},
-        {"scheduler", {kOneTile, kDynamic}, "0: a block a tile; 2: persistent blocks draw tiles"},
-        {"ordered", orders,
-         "1: blocks add to dq in the order of keys, for equal bits in every run"}};
+        {"scheduler", {kOneTile, kDynamic}, "0: a block a tile; 2: persistent blocks draw tiles"}};
+    add_head_knob(spec, &knobs);
+    knobs.push_back({"ordered", orders,
+                     "1: blocks add to dq in the order of keys, for equal bits in every run"});
     return {knobs,
             {{"sharing",
               {"key_block_m", "ordered"},
@@ -116,6 +118,7 @@ class OneKernel final : public GradientsSm90 {
     all.push_back({"int", "kKeyBlockN", std::to_string(kTwoWarpgroups)});
     if (makes_halves(spec, config)) all.push_back(bool_constant("kStepsInHalves", true));
     if (has_dq_warpgroup(spec, config)) all.push_back(bool_constant("kDqWarpgroup", true));
+    add_head_constant(config, &all);
     return all;
   }
 
@@ -152,6 +155,7 @@ class OneKernel final : public GradientsSm90 {
         .main_step = 1,
         .workspace = {{.name = "row_sums"}, {.name = "dq", .alignment = 256}, {.name = "turns"}}};
     add_dropout(spec, &all);
+    add_join(config, &all);
     return all;
   }
 
@@ -161,16 +165,19 @@ class OneKernel final : public GradientsSm90 {
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, kPaddedRows, rows_of(config));
     const int64_t heads = shape.num_heads_q * shape.batch;
     const int64_t words = is_ordered(config) ? 0 : kClaimWords;
-    return {.steps = {prepare_size(spec, shape, rows),
-                      gradient_size(all_kernel(spec, config), spec, shape, device),
-                      {.grid_x = grid_extent(heads * blocks)}},
-            .workspace = {sums_extents(shape, rows),
-                          {.columns = step * spec.head_dim_qk + words,
-                           .rows = blocks,
-                           .heads = shape.num_heads_q,
-                           .batch = shape.batch},
-                          // Counters of blocks, and one of tiles
-                          {.columns = heads * blocks + 1}}};
+    const BackwardKernel kernel = all_kernel(spec, config);
+    LaunchSizes all{.steps = {prepare_size(spec, shape, rows),
+                              gradient_size(kernel, spec, shape, device),
+                              {.grid_x = grid_extent(heads * blocks)}},
+                    .workspace = {sums_extents(shape, rows),
+                                  {.columns = step * spec.head_dim_qk + words,
+                                   .rows = blocks,
+                                   .heads = shape.num_heads_q,
+                                   .batch = shape.batch},
+                                  // Counters of blocks, and one of tiles
+                                  {.columns = heads * blocks + 1}}};
+    add_join(kernel, spec, shape, device, &all);
+    return all;
   }
 
  private:

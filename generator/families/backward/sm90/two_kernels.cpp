@@ -35,7 +35,9 @@ bool splits(const KernelSpec& spec, const Config& c) {
 // Returns one or two kernels, in the order of a launch; none if neither dK nor dV is needed.
 std::vector<BackwardKernel> keys_kernels(const KernelSpec& spec, const Config& c) {
   const auto one = [&](BackwardMakes what) {
-    return backward_keys_kernel(spec, keys_tile(c), what);
+    BackwardKernel kernel = backward_keys_kernel(spec, keys_tile(c), what);
+    kernel.splits_heads = splits_heads(c);
+    return kernel;
   };
   const bool k = makes(spec, Gradients::kK), v = makes(spec, Gradients::kV);
   if (splits(spec, c)) return {one(BackwardMakes::kDk), one(BackwardMakes::kDv)};
@@ -51,7 +53,7 @@ class TwoKernels final : public GradientsSm90 {
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
-    const std::vector<Knob> knobs{
+    std::vector<Knob> knobs{
         {"block_m", values_if(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
         {"block_n", values_if(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
         {"k_slots", values_if(rows, {2, 3}), "tiles of k in shared memory"},
@@ -63,6 +65,7 @@ class TwoKernels final : public GradientsSm90 {
         {"dout_slots", values_if(keys, {1, 2, 3}), "tiles of dout in shared memory"},
         {"fold_sums", values_if(rows, {0, 1}),
          "the kernel of dq computes delta, instead of a separate step"}};
+    add_head_knob(spec, &knobs);
     std::vector<Constraint> rules;
     if (rows)
       rules.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
@@ -95,6 +98,7 @@ class TwoKernels final : public GradientsSm90 {
     all.push_back(bool_constant("kHasKeys", makes_keys(spec)));
     all.push_back(bool_constant("kKeysMakeK", makes(spec, Gradients::kK)));
     all.push_back(bool_constant("kKeysMakeV", makes(spec, Gradients::kV) && !splits(spec, config)));
+    add_head_constant(config, &all);
     return all;
   }
 
@@ -131,6 +135,7 @@ class TwoKernels final : public GradientsSm90 {
       if (folds && kernel.of_rows()) all.steps.back().parts.push_back(ArgumentPart::kGradients);
     }
     add_dropout(spec, &all);
+    add_join(config, &all);
     return all;
   }
 
@@ -143,6 +148,7 @@ class TwoKernels final : public GradientsSm90 {
     if (!folds_sums(config)) sizes.steps.push_back(prepare_size(spec, shape, rows));
     for (const BackwardKernel& kernel : kernels(spec, config))
       sizes.steps.push_back(gradient_size(kernel, spec, shape, device));
+    add_join(kernels(spec, config).back(), spec, shape, device, &sizes);
     return sizes;
   }
 

@@ -83,7 +83,7 @@ class ConsumerBesideDq : public KeysConsumer<true, true, DsKeeper> {
     const int first = tile.blocks.end - 1, last = tile.blocks.begin;
     if (first < last) return;
 #pragma unroll 1
-    for (int head = 0; head < kGqaRatio; ++head) {
+    for (int head = 0; head < tile.heads; ++head) {
       unsigned ds[kKeyBlockM / 4];
       step<true>(first, ds, dk, dv);
 #pragma unroll 1

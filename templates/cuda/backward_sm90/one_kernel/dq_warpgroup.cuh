@@ -19,7 +19,7 @@ class DqConsumer {
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity) {
     await_all_keys(shared_, parity);
 #pragma unroll 1
-    for (int left = (tile.blocks.end - tile.blocks.begin) * kGqaRatio; left > 0; --left) make();
+    for (int left = (tile.blocks.end - tile.blocks.begin) * tile.heads; left > 0; --left) make();
   }
 
  private:

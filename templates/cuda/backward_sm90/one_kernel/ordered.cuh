@@ -47,15 +47,22 @@ struct OrderedRoles {
       consumer.run(tile, first_key, tiles.parity(), dk, dv);
       if constexpr (!kHasDqWarpgroup) await_readers_of_k();
       const TensorCoord at{0, first_key, tile.head, tile.batch};
-      store_gradient<kDtypeKv>(*maps.dv, shared + kLayout.second + warpgroup * kLayout.second_bytes,
-                               warpgroup, at, 1.f, dv);
+      if constexpr (!kSplitsHeads)
+        store_gradient<kDtypeKv>(*maps.dv,
+                                 shared + kLayout.second + warpgroup * kLayout.second_bytes,
+                                 warpgroup, at, 1.f, dv);
       if constexpr (kHasDqWarpgroup) await_readers_of_k();  // it may still multiply
-      store_gradient<kDtypeKv>(*maps.dk, shared + kLayout.first + warpgroup * kLayout.first_bytes,
-                               warpgroup, at, args.softmax_scale, dk);
+      if constexpr (!kSplitsHeads)
+        store_gradient<kDtypeKv>(*maps.dk, shared + kLayout.first + warpgroup * kLayout.first_bytes,
+                                 warpgroup, at, args.softmax_scale, dk);
       if (threadIdx.x % kWarpgroupThreads == 0) {
         tma_store_wait_read();
         mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
         mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
+      }
+      if constexpr (kSplitsHeads) {
+        store_sums(args, slices_of(args), tile.slice, first_key, kSliceOfDv, dv);
+        store_sums(args, slices_of(args), tile.slice, first_key, 0, dk);
       }
     }
     consumer.end();

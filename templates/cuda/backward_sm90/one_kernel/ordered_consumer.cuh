@@ -30,7 +30,7 @@ class OrderedConsumer : public OrderedSteps {
     const int first = tile.blocks.end - 1, last = tile.blocks.begin;
     if (first < last) return;
 #pragma unroll 1
-    for (int head = 0; head < kGqaRatio; ++head) {
+    for (int head = 0; head < tile.heads; ++head) {
       step_all<false>(first, dk, dv);
       if (first > last) step_all<false>(first - 1, dk, dv);
 #pragma unroll 1

@@ -97,10 +97,10 @@ __device__ __forceinline__ void take_turns(const AttentionArgs& args, unsigned s
     const KeysTile tile = keys_tile(args, tiles.number());
     const int key_block = tile.first_key / kKeyBlockN;
     const int begin = tile.blocks.begin, end = max(begin, tile.blocks.end);
-    int first = (tile.batch * args.num_heads_kv + tile.head) * kGqaRatio *
+    int first = ((tile.batch * args.num_heads_kv + tile.head) * kGqaRatio + tile.head_begin) *
                 FusedWorkspace(reread(args)).blocks();
 #pragma unroll 1
-    for (int head = 0; head < kGqaRatio; ++head) {
+    for (int head = 0; head < tile.heads; ++head) {
 #pragma unroll 1
       for (int block = end - 1; block >= begin; --block) {
         if (places.place() == reread_thread_index() / 32 - 2)

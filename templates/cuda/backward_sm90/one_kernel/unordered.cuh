@@ -68,9 +68,9 @@ struct UnorderedRoles {
                                                          const KeysTile& tile, FirstRing& q,
                                                          SecondRing& dout) {
     if (tile.blocks.begin >= tile.blocks.end) return;
-    const float* sums = row_sums(reread(args), tile.batch, tile.head * kGqaRatio);
+    const float* sums = row_sums(reread(args), tile.batch, tile.head * kGqaRatio + tile.head_begin);
 #pragma unroll 1
-    for (int left = kGqaRatio; left > 0; --left) {
+    for (int left = tile.heads; left > 0; --left) {
       each_row(tile, [&](int row) {
         stream_sums(q, sums + row);
         stream_sums(dout, sums + row + padded_rows(reread(args)));

@@ -24,7 +24,7 @@ class UnorderedConsumer : public WholeSteps {
     Dk dk;
     Dv dv;
     begin_keys(first_key, dk, dv);
-    int head = tile.head * kGqaRatio;
+    int head = tile.head * kGqaRatio + tile.head_begin;
     dropout_.begin(args_, tile.batch, head, first_key);
     await_all_keys(shared_, parity);
     mbarrier_wait(shared_ + kParts.second_full + 8 * warpgroup(), parity, "v_full");
@@ -33,7 +33,7 @@ class UnorderedConsumer : public WholeSteps {
       step_all<false>(begin, dk, dv);
       int block = begin;
 #pragma unroll 1
-      for (int left = (end - begin) * kGqaRatio - 1; left > 0; --left) {
+      for (int left = (end - begin) * tile.heads - 1; left > 0; --left) {
         block = block + 1 < end ? block + 1 : begin;
         if (kGqaRatio > 1 && block == begin) dropout_.begin(args_, tile.batch, ++head, first_key);
         step_all<true>(block, dk, dv);
@@ -43,7 +43,11 @@ class UnorderedConsumer : public WholeSteps {
     }
     dropout_.scale_kept(dv);
     dropout_.scale_kept(dk);
-    end_tile({0, first_key, tile.head, tile.batch}, maps, dk, dv);
+    release_k();
+    if constexpr (kSplitsHeads)
+      leave_sums(first_key, tile.slice, dk, dv);
+    else
+      end_tile({0, first_key, tile.head, tile.batch}, maps, dk, dv);
   }
 
  private:
@@ -52,19 +56,37 @@ class UnorderedConsumer : public WholeSteps {
   static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
   static_assert(kEarly.delta >= 2, "delta of the first chunk is there");
 
-  // Stores dV and dK. Releases K first, since dQ of the last step is complete, so that K of the
-  // next tile loads meanwhile. dV is staged in V's shared memory, dK in the staging memory of dQ.
-  __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
-                                           const Dk& dk, const Dv& dv) {
+  // Releases K, since dQ of the last step is complete. K of the next tile then loads while dV and
+  // dK are stored.
+  __device__ __forceinline__ void release_k() const {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kParts.first_empty + 8 * i);
+  }
+
+  __device__ __forceinline__ void release_v() const {
+    mbarrier_arrive_if(threadIdx.x % kWarpgroupThreads == 0,
+                       shared_ + kParts.second_empty + 8 * warpgroup());
+  }
+
+  // Leaves the sums of a part of the heads in the workspace (split_heads 1).
+  __device__ __forceinline__ void leave_sums(int first_key, int slice, const Dk& dk,
+                                             const Dv& dv) const {
+    named_barrier_sync(kBarrierWarpgroup + warpgroup(), kWarpgroupThreads);  // V no longer read
+    release_v();
+    float* const slices = slices_of(reread(args_));
+    store_sums(args_, slices, slice, first_key, kSliceOfDv, dv);
+    store_sums(args_, slices, slice, first_key, 0, dk);
+  }
+
+  // Stores dV and dK. dV is staged in V's shared memory, dK in the staging memory of dQ.
+  __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
+                                           const Dk& dk, const Dv& dv) {
     store_gradient<kDtypeKv>(*maps.dv, shared_ + kParts.second + warpgroup() * kParts.second_bytes,
                              warpgroup(), at, 1.f, dv);
     dq_.put_dk(warpgroup(), args_.softmax_scale, dk);
     tma_store_wait_read();  // a branch here makes the compiler treat warps as divergent
-    mbarrier_arrive_if(threadIdx.x % kWarpgroupThreads == 0,
-                       shared_ + kParts.second_empty + 8 * warpgroup());
+    release_v();
   }
 
   // Turns scores of a step into exponents of P, and masks them.

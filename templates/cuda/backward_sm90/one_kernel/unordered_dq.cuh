@@ -88,16 +88,17 @@ class DqCopier {
   __device__ __forceinline__ DqCopier(const AttentionArgs& args, unsigned shared)
       : args_(args), shared_(shared) {}
 
-  // Copies dQ of a tile's steps, in the order of each_step(), then dK.
+  // Copies dQ of a tile's steps, in the order of each_step(), then dK unless blocks leave its sums.
   __device__ __forceinline__ void copy(const KeysTile& tile, const TensorMap& map_dk) {
     const int steps = tile.blocks.end - tile.blocks.begin;
     if (steps > 0) {
       int at =
-          (tile.batch * args_.num_heads_kv + tile.head) * kGqaRatio * blocks() + tile.blocks.begin;
+          ((tile.batch * args_.num_heads_kv + tile.head) * kGqaRatio + tile.head_begin) * blocks() +
+          tile.blocks.begin;
       int of_head = steps;        // steps that are left for the head
       Claim seen = Claim::kNone;  // or not read yet: copy_rows() finds out
 #pragma unroll 1
-      for (int left = steps * kGqaRatio; left > 0; --left) {
+      for (int left = steps * tile.heads; left > 0; --left) {
         int next = at + 1;
         if (kGqaRatio > 1 && --of_head == 0) {
           next += blocks() - steps;
@@ -107,6 +108,7 @@ class DqCopier {
         at = next;
       }
     }
+    if constexpr (kSplitsHeads) return;
     await_full("dk full");
     store_panels<kHeadDimQk>(map_dk, staging(),
                              {0, tile.first_key + kPart * kWarpgroupRows, tile.head, tile.batch});

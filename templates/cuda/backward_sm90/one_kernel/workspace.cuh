@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ in fp32 in the workspace of backward_sm90_one_kernel, and what blocks of keys must know of
 // each other. For each head of Q and block of kKeyBlockM rows, the workspace holds the accumulators
-// of both warpgroups, in register order. The number of drawn tiles is at the end.
+// of both warpgroups, in register order. The number of drawn tiles follows all of these. With
+// split_heads 1, sums of dK and dV are at the end.
 //
 //   ordered dQ:    a turn for each block of rows, the count of blocks of keys that have added. The
 //                  turns follow dQ of all blocks.
@@ -38,12 +39,22 @@ class FusedWorkspace {
   __device__ __forceinline__ int* drawn() const {
     return reinterpret_cast<int*>(dq(heads_ * blocks_)) + heads_ * blocks_;
   }
+  // Returns the address after all of this: a multiple of 256 bytes.
+  __device__ __forceinline__ char* end() const {
+    return reinterpret_cast<char*>((reinterpret_cast<unsigned long long>(drawn() + 1) + 255) &
+                                   ~255ull);
+  }
 
  private:
   int blocks_;
   long long heads_;
   char* dq_;
 };
+
+// Returns the sums of all parts of heads (head_parts.cuh).
+__device__ __forceinline__ float* slices_of(const AttentionArgs& args) {
+  return reinterpret_cast<float*>(FusedWorkspace(args).end());
+}
 
 // Sets the number of drawn tiles to zero. attune_prepare calls this and begin_rows().
 __device__ __forceinline__ void begin_launch(const AttentionArgs& args) {

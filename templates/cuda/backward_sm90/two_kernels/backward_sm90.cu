@@ -9,12 +9,14 @@
 //   attune_kernel   dQ by tiles of rows
 //   attune_keys     dK and dV by tiles of keys
 //   attune_values   dV, if registers do not hold both dK and dV
+//   attune_join     dK and dV, if blocks leave sums of parts of heads (split_heads)
 //
 // No sum crosses blocks, so every run gives the same bits. The other three families of gradients on
 // Hopper stand in the folders beside this one. Layout of shared memory:
 // shared/layouts/backward_sm90_layout.h. How it works: README.md.
 #include "cuda/backward_sm90/two_kernels/backward_sm90_knobs.cuh"
 
+#include "cuda/backward_sm90/join.cuh"                       // where kHeadParts
 #include "cuda/backward_sm90/two_kernels/keys_kernel.cuh"    // where kHasKeys == true
 #include "cuda/backward_sm90/two_kernels/rows_kernel.cuh"    // where kGradientQ == true
 #include "cuda/backward_sm90/two_kernels/values_kernel.cuh"  // where kSplitKv == 1

@@ -11,6 +11,14 @@ namespace attune {
 
 __device__ __forceinline__ const TensorMap* address_of(const TensorMap& map) { return &map; }
 
+// Returns the sums of all parts of heads (head_parts.cuh). They follow L2 and delta.
+__device__ __forceinline__ float* slices_of(const AttentionArgs& args) {
+  return reinterpret_cast<float*>(
+      static_cast<char*>(args.workspace) +
+      backward_sums_bytes(static_cast<long long>(args.batch) * args.num_heads_q,
+                          padded_rows(args)));
+}
+
 template <bool kMakesK, bool kMakesV>
 __device__ __forceinline__ void consume_rows(const AttentionArgs& args, const KeysDropout& dropout,
                                              unsigned shared, int warpgroup, const KeysMaps& maps) {
@@ -25,14 +33,23 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args, const Ke
     float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
     consumer.run(tile, first_key, tiles.parity(), dk, dv);
     const TensorCoord at{0, first_key, tile.head, tile.batch};
-    if constexpr (kMakesV)
-      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
-    if constexpr (kMakesK)
-      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
+    if constexpr (kSplitsHeads) {
+      named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // tile no longer read
+    } else {
+      if constexpr (kMakesV)
+        store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
+      if constexpr (kMakesK)
+        store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
+    }
     if (threadIdx.x % kWarpgroupThreads == 0) {
       tma_store_wait_read();
       mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
       mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
+    }
+    if constexpr (kSplitsHeads) {
+      if constexpr (kMakesV)
+        store_sums(args, slices_of(args), tile.slice, first_key, kSliceOfDv, dv);
+      if constexpr (kMakesK) store_sums(args, slices_of(args), tile.slice, first_key, 0, dk);
     }
   }
   if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();

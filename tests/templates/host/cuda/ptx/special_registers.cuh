@@ -9,6 +9,10 @@ inline thread_local int host_thread = 0;
 
 inline int reread_thread_index() { return host_thread; }
 inline int reread(int value) { return value; }
+template <class T>
+const T* reread(const T* pointer) {
+  return pointer;
+}
 
 // Bytes of a (0 to 3) and b (4 to 7), picked by the digits of `selector`.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
