@@ -3,6 +3,8 @@
 // before any is compiled. The logs under templates/cuda/backward_sm90/ have measured times.
 #pragma once
 
+#include <vector>
+
 #include "generator/families/backward/sm90/gradient_kernel.hpp"
 
 namespace attune {

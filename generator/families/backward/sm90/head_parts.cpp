@@ -40,10 +40,11 @@ std::vector<double> block_steps(const BackwardKernel& kernel, const KernelSpec& 
 double end_of_parts(const std::vector<double>& steps, double start, int64_t tiles, int parts,
                     int ratio, int sm_count) {
   std::vector<double> longest = steps;  // some parts have one head more than others
+  const int most_heads = (ratio + parts - 1) / parts;
   double sum = 0;
   for (double& one : longest) {
     sum += one / parts + start;
-    one = one * ((ratio + parts - 1) / parts) / ratio + start;
+    one = one * most_heads / ratio + start;
   }
   return last_end(longest, sum / static_cast<double>(steps.size()), tiles, sm_count, kSlack);
 }
