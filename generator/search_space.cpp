@@ -30,6 +30,7 @@ std::optional<std::string> SearchSpace::broken(const Config& config) const {
     }
   }
   for (const Knob& knob : knobs_) {
+    if (knob.is_new && !config.has(knob.name)) continue;
     if (!config.has(knob.name))
       return fmt::format("knob \"{}\" is missing; must be {}", knob.name,
                          fmt::join(knob.values, ", "));

@@ -18,6 +18,8 @@ struct Knob {
   std::string name;             // "block_m"; rendered as kBlockM
   std::vector<int64_t> values;  // legal values, in the order they are tried
   std::string meaning;          // one line for `attune explain` and errors
+  // Configs of older versions lack it, which means the first value.
+  bool is_new = false;
 };
 
 // `broken` returns nullopt if the config obeys the rule, else a sentence with the reason. `reads`

@@ -179,20 +179,32 @@ TEST(HeadParts, NumberFollowsTheTiles) {
   }
 }
 
-TEST(HeadParts, DefaultTakesThemWhereKeyHeadsAreFew) {
-  const auto splits = [](const std::string& text) {
-    return chosen_for(gradients(text)).config.get("split_heads", 0) == 1;
-  };
+// Only the tuner takes parts, because it checks results.
+TEST(HeadParts, DefaultsTakeWholeGroups) {
   const std::string causal = ",mask=causal_bottom_right";
-  EXPECT_TRUE(splits("head_dim=128,heads=32/1,batch=4,seqlen=4096" + causal));
-  EXPECT_TRUE(splits("head_dim=64,heads=71/1,batch=2,seqlen=2048" + causal));
-  EXPECT_TRUE(splits("head_dim=128,heads=14/2,batch=2,seqlen=2048" + causal));
-  EXPECT_TRUE(splits("head_dim=256,heads=32/1,batch=1,seqlen=2048" + causal));
-  EXPECT_TRUE(splits("head_dim=64,heads=32/1,batch=1,seqlen=4096,deterministic=1" + causal));
-  // The grid is full.
-  EXPECT_FALSE(splits("head_dim=128,heads=32/8,batch=8,seqlen=8192" + causal));
-  EXPECT_FALSE(splits("head_dim=64,heads=64/8,batch=16,seqlen=4096" + causal));
-  EXPECT_FALSE(splits("head_dim=128,heads=64/32,batch=4,seqlen=4096"));
+  for (const std::string& text :
+       {"head_dim=128,heads=32/1,batch=4,seqlen=4096" + causal,
+        "head_dim=64,heads=71/1,batch=2,seqlen=2048" + causal,
+        "head_dim=256,heads=32/1,batch=1,seqlen=2048" + causal,
+        "head_dim=64,heads=32/1,batch=1,seqlen=4096,deterministic=1" + causal,
+        std::string("head_dim=128,heads=64/32,batch=4,seqlen=4096")})
+    EXPECT_EQ(chosen_for(gradients(text)).config.get("split_heads", 0), 0) << text;
+}
+
+// Winners of older versions have no such knob. They stay legal, and render as they did.
+TEST(HeadParts, ConfigsWithoutTheKnobTakeWholeGroups) {
+  const Problem p = gradients("head_dim=128,heads=32/8,seqlen=4096");
+  for (const KernelTemplate* family : {&backward_sm90(), &backward_sm90_one_kernel()}) {
+    const Config whole = family->default_config(spec_of(p), hopper(), shape_of(p), kH200);
+    Config older;
+    for (const auto& [name, value] : whole.knobs())
+      if (name != "split_heads") older.set(name, value);
+    EXPECT_EQ(family->space(spec_of(p), hopper()).broken(older), std::nullopt);
+    const std::string text = render(*family, spec_of(p), hopper(), older).text;
+    EXPECT_EQ(text.find("attune_join("), std::string::npos);
+    EXPECT_EQ(family->launch(spec_of(p), older, shape_of(p), kH200).steps.size(),
+              family->launch(spec_of(p), whole, shape_of(p), kH200).steps.size());
+  }
 }
 
 class HeadPartsCompile : public testing::HopperCompile {};

@@ -53,7 +53,10 @@ double end_of_parts(const std::vector<double>& steps, double start, int64_t tile
 
 void add_head_knob(const KernelSpec& spec, std::vector<Knob>* knobs) {
   if (spec.gqa_ratio > 1 && makes_keys(spec))
-    knobs->push_back({kKnob, {0, 1}, "1: blocks of keys take a part of the heads of q of a group"});
+    knobs->push_back({.name = kKnob,
+                      .values = {0, 1},
+                      .meaning = "1: blocks of keys take a part of the heads of q of a group",
+                      .is_new = true});
 }
 
 bool splits_heads(const Config& config) { return config.get(kKnob, 0) != 0; }
