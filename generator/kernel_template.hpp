@@ -38,6 +38,10 @@ struct Constant {
   std::string value;  // "128"
 };
 
+inline Constant bool_constant(std::string name, bool value) {
+  return {"bool", std::move(name), value ? "true" : "false"};
+}
+
 // A generated include: the renderer replaces #include "<path>" in the template with `text`.
 struct GeneratedPart {
   std::string path;  // "generated/wgmma.cuh"

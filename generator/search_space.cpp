@@ -12,6 +12,12 @@ namespace attune {
 SearchSpace::SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints)
     : knobs_(std::move(knobs)), constraints_(std::move(constraints)) {}
 
+Config SearchSpace::first_values() const {
+  Config config;
+  for (const Knob& knob : knobs_) config.set(knob.name, knob.values.front());
+  return config;
+}
+
 std::optional<std::string> SearchSpace::broken(const Config& config) const {
   for (const auto& [name, value] : config.knobs()) {
     const bool known =

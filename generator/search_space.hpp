@@ -35,6 +35,8 @@ class SearchSpace {
   SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints);
 
   const std::vector<Knob>& knobs() const { return knobs_; }
+  // Returns the config with the first value of each knob, legal or not.
+  Config first_values() const;
   // Returns nullopt if the config is legal. Otherwise returns a sentence with the knob, its value
   // and the legal values, or the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;

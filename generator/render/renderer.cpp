@@ -110,11 +110,11 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template, con
   constants.push_back({"bool", "kMaskProgram", "true"});
   if (has_stage) constants.push_back({"bool", "kScoredMask", "true"});
   const bool by_head = asks_map(spec) || (all & score::kOnHead) != 0;
-  constants.push_back({"bool", "kMapByHead", by_head ? "true" : "false"});
+  constants.push_back(bool_constant("kMapByHead", by_head));
   if (!asks_map(spec)) return constants;
   const bool hides = hides_by_map(spec);
   constants.push_back({"bool", "kGranules", "true"});
-  constants.push_back({"bool", "kMapHides", hides ? "true" : "false"});
+  constants.push_back(bool_constant("kMapHides", hides));
   constants.push_back({"int", "kMapCapture", std::to_string(map_capture(spec))});
   if (hides) constants.push_back({"bool", "kHidesByMap", "true"});
   return constants;
@@ -150,10 +150,10 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
   const bool has_pages = spec.cache.page_size > 0;
   std::vector<Constant> constants{
       {"bool", "kCacheArgs", "true"},
-      {"bool", "kHasPages", has_pages ? "true" : "false"},
+      bool_constant("kHasPages", has_pages),
       {"int", "kPageRows", std::to_string(has_pages ? spec.cache.page_size : 1)},
-      {"bool", "kHasBegins", spec.cache.packed_q ? "true" : "false"},
-      {"bool", "kHasKeyBegins", spec.cache.packed_kv ? "true" : "false"}};
+      bool_constant("kHasBegins", spec.cache.packed_q),
+      bool_constant("kHasKeyBegins", spec.cache.packed_kv)};
   if (spec.cache.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
   if (is_scored(spec) && score::reads_lengths(score_program(spec)))
     constants.push_back({"bool", "kRequestLengths", "true"});
@@ -174,8 +174,8 @@ std::vector<Constant> append_constants(const KernelSpec& spec) {
   return {{"bool", "kAppendArgs", "true"},
           {"Dtype", "kDtypeTable", dtype_value(table)},
           {"int", "kTurned", std::to_string(turned_columns(spec, spec.head_dim_qk))},
-          {"bool", "kInterleaved", spec.append.rotary_interleaved ? "true" : "false"},
-          {"bool", "kTurnsQ", spec.append.rotary_q ? "true" : "false"}};
+          bool_constant("kInterleaved", spec.append.rotary_interleaved),
+          bool_constant("kTurnsQ", spec.append.rotary_q)};
 }
 
 GeneratedPart in_namespace(const char* path, const std::string& text) {
@@ -298,14 +298,6 @@ std::string source_digest(const Source& source) { return xxh3_128_hex(comment_fr
 
 namespace {
 
-// Returns a config with the first value of each knob, legal or not. Changes of default configs do
-// not affect it.
-Config first_values(const SearchSpace& space) {
-  Config config;
-  for (const Knob& knob : space.knobs()) config.set(knob.name, knob.values.front());
-  return config;
-}
-
 // Returns the text that a family itself writes for one problem, on the first arch where it serves
 // it; empty if it serves none.
 std::string written_for(const KernelTemplate& kernel_template, const KernelSpec& spec,
@@ -313,7 +305,8 @@ std::string written_for(const KernelTemplate& kernel_template, const KernelSpec&
   std::string text;
   for (const Arch& arch : archs) {
     if (kernel_template.refuses(spec, arch)) continue;
-    const Config config = first_values(kernel_template.space(spec, arch));
+    // Changes of default configs do not affect this one.
+    const Config config = kernel_template.space(spec, arch).first_values();
     for (const Constant& c : kernel_template.extra_constants(spec, arch, config))
       text += fmt::format("{} {} = {}\n", c.type, c.name, c.value);
     for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config))

@@ -125,6 +125,9 @@ class CpuDevice final : public Device {
   std::string hardware() const override { return "cpu"; }
   std::vector<Arch> archs() const override { return {arch_}; }
   const Compiler& compiler() const override { return toolchain_.compiler(); }
+  int64_t memory_bytes() const override {
+    return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  }
 
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&,
                                      const LaunchStructure& structure) const override {

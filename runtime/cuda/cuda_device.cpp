@@ -109,6 +109,12 @@ std::unique_ptr<LoadedKernel> CudaDevice::load(const KernelImage& image, const K
   return std::make_unique<CudaKernel>(context_, image, spec, structure);
 }
 
+int64_t CudaDevice::memory_bytes() const {
+  size_t bytes = 0;
+  const bool read = driver().cuDeviceTotalMem(&bytes, context_->device()) == kSuccess;
+  return read ? static_cast<int64_t>(bytes) : 0;
+}
+
 void* CudaDevice::allocate(int64_t bytes) const {
   const ContextScope scope(*context_);
   Address address = 0;

@@ -23,6 +23,7 @@ class CudaDevice final : public Device {
   std::string hardware() const override { return "gpu " + pci_bus_id_; }
   std::vector<Arch> archs() const override { return archs_; }
   int ordinal() const override { return context_->device(); }
+  int64_t memory_bytes() const override;
   const Compiler& compiler() const override;
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
                                      const LaunchStructure& structure) const override;

@@ -80,6 +80,7 @@ struct LaunchConfig {  // CUlaunchConfig
   X(cuDeviceGet, "cuDeviceGet", (Ordinal * device, int ordinal))                               \
   X(cuDeviceGetName, "cuDeviceGetName", (char* name, int length, Ordinal device))              \
   X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int* value, int attribute, Ordinal device)) \
+  X(cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t * bytes, Ordinal device))                 \
   X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char* id, int length, Ordinal device))        \
   X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (Context * context, Ordinal device)) \
   X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (Ordinal device))               \

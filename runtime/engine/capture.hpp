@@ -1,30 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture: writes the problems that a program asks plans for to a file, so that `attune tune
-// --captured FILE` can tune exactly those. It writes one JSON line per unique problem and process:
-// {"problem": "dtype=bf16,head_dim=128,…"}, with the texts of its programs as "score_mod" and
-// "mask_mod". Called when plans are made, never inside run.
+// Capture: writes the problems of a program and their numbers of calls to a file, so that `attune
+// tune --captured FILE` can tune exactly those. It writes one JSON line per unique problem and
+// process: {"problem": "dtype=bf16,head_dim=128,…"}, with the texts of its programs as "score_mod"
+// and "mask_mod". Later lines of the same problem add "calls", and "recorded" for those into CUDA
+// graphs, whose replays nobody counts.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "generator/core/problem/problem.hpp"
 
 namespace attune {
 
+// The calls of one problem. run (plan.hpp) adds to it, from any thread.
+struct CallCounts {
+  std::atomic<int64_t> calls{0};
+  std::atomic<int64_t> recorded{0};
+};
+
+// Thread-safe. Processes that share the file write whole lines. Without a file, does nothing.
 class Capture {
  public:
-  explicit Capture(std::filesystem::path file) : file_(std::move(file)) {}
-  // Writes the problem; does nothing if no file is named. Logs once if the file cannot be written.
-  // Thread-safe. Processes that share the file write whole lines.
+  explicit Capture(std::filesystem::path file);
+  ~Capture();  // writes the counts
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  // Writes the problem; called when a plan is made. Logs once if the file cannot be written.
   void note(const Problem& problem);
+  // Returns the counts of a plan's problem; null without a file. They may outlive the Capture.
+  std::shared_ptr<CallCounts> counts_of(const Problem& problem);
+  // Appends the calls since the last time. Also called at the end of the process, and now and then
+  // when a plan is made.
+  void write_counts();
 
  private:
+  struct Counted {
+    Problem problem;
+    std::shared_ptr<CallCounts> counts;
+    int64_t written_calls = 0, written_recorded = 0;
+  };
+  void write(const std::string& line);
+  void write_counts_locked();
+
   const std::filesystem::path file_;
   std::mutex mutex_;
   std::unordered_set<std::string> seen_;
+  std::unordered_map<std::string, Counted> counted_;
+  std::chrono::steady_clock::time_point last_written_ = std::chrono::steady_clock::now();
+  pid_t owner_;  // a child after fork has the counts of its parent
   bool failed_ = false;
 };
 

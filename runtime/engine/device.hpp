@@ -45,7 +45,8 @@ class Device {
   // "sm_86", "sm_80"} on an L4. Machine code runs only on later minor versions of its major
   // version.
   virtual std::vector<Arch> archs() const = 0;
-  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 on a CPU
+  virtual int ordinal() const { return -1; }          // N of cuda:N; -1 on a CPU
+  virtual int64_t memory_bytes() const { return 0; }  // in all; 0 = cannot be read
   // Returns the compiler, which it opens on first use. Throws kCompile if there is none; the
   // message says how to get one.
   virtual const Compiler& compiler() const = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -91,7 +92,8 @@ struct Engine::Impl {
                   Kernels kernels);
   std::string unpinned_text(const Plan& plan) const;
   void note_refusals(const Serving& serving, Plan* plan) const;
-  void tell_of_rung(const Problem& asked, const Plan& plan) const;
+  bool is_first_of_bucket(const Plan& plan);
+  void tell_of_rung(const Problem& asked, const Plan& plan);
   void take(CachedKernel kernel, Plan* plan);
 
   const std::shared_ptr<const Device> device;
@@ -101,11 +103,12 @@ struct Engine::Impl {
   PlanCache plans;
   const Serving plain;  // for a spec without features: the templates made for this device
   const LadderRules rules;
-  std::mutex mutex;  // winners, warnings
+  std::mutex mutex;  // winners, warnings, told_buckets
   std::mutex tuning;
   std::mutex reloading;
   WinnerTable winners;
-  std::optional<PinFile> pins;  // if options.pin names a file: the only source of winners
+  std::optional<PinFile> pins;         // if options.pin names a file: the only source of winners
+  std::set<std::string> told_buckets;  // of tell_of_rung
   std::vector<std::string> opening_warnings;  // from bundles
   std::vector<std::string> warnings;          // from bundles and from reading stores
 };
@@ -222,11 +225,21 @@ std::string Engine::Impl::unpinned_text(const Plan& plan) const {
                      options.pin.string(), to_text(plan.problem), rung_name(plan.rung));
 }
 
-// Logs the rung of a new plan, so once per problem. Ops that are bound by memory are not reported,
+// Returns true for the first plan of a bucket. A decoding loop has a problem for each length, and
+// one tune serves all lengths of a bucket.
+bool Engine::Impl::is_first_of_bucket(const Plan& plan) {
+  const std::string bucket = to_text(spec_of(plan.problem)) + " " +
+                             bucket_of(shape_of(plan.problem)) +
+                             (plan.rung == Rung::kBucket ? " tuned" : "");
+  const std::lock_guard lock(mutex);
+  return told_buckets.insert(bucket).second;
+}
+
+// Logs the rung of a new plan, once per bucket. Ops that are bound by memory are not reported,
 // because they are seldom tuned.
-void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) const {
+void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) {
   const bool bound_by_memory = useful_flops(plan.problem) <= 0;
-  if (bound_by_memory || plan.rung <= Rung::kExact) return;
+  if (bound_by_memory || plan.rung <= Rung::kExact || !is_first_of_bucket(plan)) return;
   if (const std::string text = unpinned_text(plan); !text.empty()) {
     log(LogCode::kNotTuned, text + "; tune it, and write the pin file anew with `attune pin`");
     return;
@@ -262,8 +275,10 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
                     has_fixed_masks(asked, with_built_ins(asked))};
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
-    plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));
-    impl_->tell_of_rung(asked, *plan);
+    Plan made = impl_->first_plan(asked, no_tensor_maps, Kernels::kGet);
+    made.calls = impl_->capture.counts_of(made.problem);
+    impl_->tell_of_rung(asked, made);
+    plan = std::make_shared<const Plan>(std::move(made));
     plan = impl_->plans.insert(key, std::move(plan), generation);
   }
   return impl_->plans.insert(as_asked, std::move(plan), generation);

@@ -58,8 +58,7 @@ class Climb {
         serving_(serving),
         device_(device),
         rules_(rules),
-        ladder_(ladder),
-        families_(by_fit(serving.families, spec_, shape_, device.facts())) {}
+        ladder_(ladder) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners) {
@@ -137,12 +136,12 @@ class Climb {
     }
   }
   void defaults() {
-    for (const Family& family : families_)
+    for (const Family& family : families())
       take_default(family, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
   }
   void defaults_as_asked() {
     if (asked_ == spec_) return;
-    for (const Family& family : families_)
+    for (const Family& family : families())
       take_default(family, asked_, Rung::kDefaultConfig,
                    default_reason() + "; as it was asked, because nothing may be compiled",
                    device_.facts());
@@ -150,7 +149,7 @@ class Climb {
   // Adds the default configs for a typical device of the arch, with which kernels are compiled on
   // other machines.
   void defaults_of_typical_device() {
-    for (const Family& family : families_)
+    for (const Family& family : families())
       take_default(family, spec_, Rung::kDefaultConfig,
                    fmt::format("{}; as it is for {}, because nothing may be compiled",
                                default_reason(), typical_device(family.arch).name),
@@ -219,6 +218,13 @@ class Climb {
                        device_.sm_count);
   }
 
+  // Returns the families, best first for this shape. Their order may need the costs of defaults, so
+  // it is found only if a rung asks for defaults.
+  const std::vector<Family>& families() {
+    if (families_.empty()) families_ = by_fit(serving_.families, spec_, shape_, device_.facts());
+    return families_;
+  }
+
   std::string default_reason() const {
     return usable_.empty() ? "no tuned shape of this spec on this device"
                            : "no tuned shape near enough";
@@ -265,7 +271,7 @@ class Climb {
   const DeviceIdentity& device_;
   const LadderRules& rules_;
   Ladder* ladder_;
-  std::vector<Family> families_;  // best first for this shape
+  std::vector<Family> families_;  // see families()
   std::vector<Usable> usable_, far_;
   std::deque<Space> spaces_;  // a deque: references stay valid
   int more_ = 0;

@@ -149,6 +149,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
   try {
     KernelArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);
+    if (plan.calls) [[unlikely]]
+      (plan.device->capturing(stream) ? plan.calls->recorded : plan.calls->calls) += 1;
   } catch (const Error& error) {
     throw Error(error.code(),
                 fmt::format("{} ({} for {}, {})", error.what(), plan.kernel_template->name(),

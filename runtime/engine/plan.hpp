@@ -11,6 +11,7 @@
 
 #include "cache/records.hpp"
 #include "generator/kernel_template.hpp"
+#include "runtime/engine/capture.hpp"
 #include "runtime/engine/device.hpp"
 #include "runtime/engine/policy.hpp"
 #include "runtime/operands/operand_rules.hpp"
@@ -38,6 +39,7 @@ struct Plan {
   std::string image_from;                // "store", "bundle" or "compiler nvrtc 13.0"
   double expected_us = 0;                // 0 = unknown
   bool check_workspace = false;          // as EngineOptions
+  std::shared_ptr<CallCounts> calls;     // null unless problems are captured
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
   std::string explain() const { return explain(problem); }

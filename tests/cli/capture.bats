@@ -26,6 +26,23 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   refused 1 "score_mod is not a string"
 }
 
+@test "captured problems have counts of calls, and lengths of a bucket are one problem" {
+  need_cpu_target
+  local keys
+  for keys in 40 48 56 64; do
+    ATTUNE_CAPTURE="$dir/captured.jsonl" attune bench --target cpu:1 --problem op=attention_kvcache,dtype=fp32,head_dim=16,heads=1,batch=1,seqlen_q=1,seqlen_kv=$keys --time 0.02 --no-standard
+    expect 0
+  done
+  grep -q '"calls":' "$dir/captured.jsonl"
+  attune tune --target cpu --captured "$dir/captured.jsonl" --dry-run --json
+  expect 0
+  json 'len(o["problems"]) == 1 and "4 shapes" in list(o["remarks"].values())[0] and "calls" in list(o["remarks"].values())[0]'
+  attune tune --target cpu --captured "$dir/captured.jsonl" --dry-run
+  [[ $output == *"4 shapes, "*"100.0 % of the time"* ]]
+  attune tune --target cpu --problem $problem --top 3 --dry-run
+  refused 1 "--top is given without --captured"
+}
+
 @test "a damaged captured file" {
   printf '{"problem": "%s"}\nnot json\n' $problem >"$dir/captured.jsonl"
   attune tune --target cpu --captured "$dir/captured.jsonl"

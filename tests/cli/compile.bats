@@ -12,6 +12,15 @@ load contract
   grep -q '"attune_bundle"' "$dir/kernels/manifest.json"
 }
 
+@test "the names of GPUs, and sm_90 for Hopper" {
+  need_nvrtc
+  attune compile --arch sm_90,h100,l40s --problem dtype=bf16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --json
+  expect 0
+  json 'sorted({k["arch"] for k in o["kernels"]}) == ["sm_89", "sm_90a"]'
+  attune compile --help
+  [[ $output == *"sm_90 means sm_90a"* ]]
+}
+
 @test "compile into a bundle adds to it" {
   need_nvrtc
   local d64=dtype=bf16,head_dim=64,heads=8,seqlen=1024
@@ -47,7 +56,7 @@ load contract
   expect 1
   [[ $errors == *"--deterministic is given without --training"* ]]
   attune compile --help
-  [[ $output == *"--deterministic "*"  deterministic  "* ]]
+  [[ $output == *"--deterministic "* ]]
 }
 
 @test "shapes that share a kernel are compiled once" {
@@ -61,7 +70,7 @@ load contract
   need_nvrtc
   attune compile --arch sm_80,sm_90 --problem dtype=bf16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --jobs 2 --json
   expect 0
-  json '[k["arch"] for k in o["kernels"]] == ["sm_80", "sm_90"] and all(k["registers"] > 0 for k in o["kernels"])'
+  json '[k["arch"] for k in o["kernels"]] == ["sm_80", "sm_90a"] and all(k["registers"] > 0 for k in o["kernels"])'
   [ "$(ls "$dir"/kernels/*.cubin | wc -l)" -eq 2 ]
 }
 

@@ -78,6 +78,28 @@ load contract
   refused 4 no_jit
 }
 
+@test "--arch explains for a GPU that is not here" {
+  local p=dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal
+  attune explain --problem $p --arch h100
+  expect 0
+  [[ $output == *"kernel     prefill_sm90 for sm_90a"* && $output == *"NVIDIA H200, which is not here (132 multi"* ]]
+  local name
+  for name in sm_90 sm_90a gh200; do
+    attune explain --problem $p --arch $name --json
+    expect 0
+    json 'o["template"] == "prefill_sm90" and o["arch"] == "sm_90a" and o["rung"] == "default_config"'
+  done
+  attune explain --problem $p --arch a100 --json
+  json 'o["template"] == "prefill_sm80" and o["arch"] == "sm_80"'
+  attune explain "$models/Gemma-2-9B" --arch l4
+  expect 0
+  [[ $output == *"prefill_sm8"* ]]
+  attune explain --problem $p --arch znver4
+  refused 1 'arch is "znver4"'
+  attune explain --problem $p --arch cpu:znver4
+  refused 1 "--arch is cpu:znver4; must be the arch of a GPU"
+}
+
 @test "options of a model together with --problem" {
   attune explain --target cpu --problem $problem --seqlen 99
   refused 1 "--seqlen is given without MODEL"

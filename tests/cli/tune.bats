@@ -90,7 +90,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   wait $pid || status=$?
   output=$(<"$dir/out")
   errors=$(<"$dir/errors")
-  expect 6
+  expect 130
   json 'o["interrupted"] and o["shapes"][0]["measured"] > 0'
   attune db stats --json
   json 'o["trials"] > 2'
@@ -127,7 +127,7 @@ ended() {
     start_tune --problem ${problem/seqlen=128/seqlen=512} --json
     kill -$signal $pid
     ended
-    expect 6
+    expect $((128 + $(kill -l $signal)))
     json 'o["interrupted"] and o["stored"] and o["shapes"][0]["measured"] > 0'
   done
 }
@@ -151,7 +151,7 @@ ended() {
   kill -INT $pid
   ended
   within 10
-  expect 6
+  expect 130
   json 'o["interrupted"]'
 }
 
@@ -172,7 +172,7 @@ ended() {
   status=0
   wait $second || status=$?
   output=$(<"$dir/second")
-  expect 6
+  expect 130
   json 'o["interrupted"] and o["shapes"] == []'
   [ "$(wc -l <"$dir/said")" -eq 1 ]
   "$ATTUNE" bench --target cpu --problem $problem --time 0.1 --no-standard --json >"$dir/second" 2>"$dir/said" &
@@ -230,8 +230,48 @@ ended() {
   attune tune "$models/Gemma-2-9B" --target cuda --dry-run --json
   expect 0
   json 'o["dry_run"] and len(o["problems"]) == 14 and len(o["layer_kinds"]) == 2'
-  json 'o["layer_kinds"][1]["layers"] == 21 and o["notes"] == []'
+  json 'o["layer_kinds"][1]["layers"] == 21 and len(o["notes"]) == 1 and "--serving" in o["notes"][0]'
   json 'all("softcap=50" in p for p in o["layer_kinds"][1]["problems"])'
+}
+
+@test "--serving shows what an engine calls, and how many shapes that are" {
+  local llama=$models/Llama-3.1-8B/config.json
+  attune tune "$llama" --serving --target cuda --dry-run
+  expect 0
+  [[ $output == *"attention_kvcache bf16 d128 32/8 heads, 8 x 1x8192 causal pages of 16"* ]]
+  [[ $output == *"append_kv bf16 d128 32/8 heads"*"rotary"* && $errors != *"--serving tunes those"* ]]
+  [ "$(awk '{ print length }' <<<"$output" | sort -n | tail -1)" -le 100 ]
+  attune tune "$llama" --serving --target cuda --dry-run --json --kv-dtype e4m3 --batch 4 --kv-lengths 512,2048 --page-size 32
+  expect 0
+  json 'o["num_shapes"] == len(o["problems"]) and o["budget_s"] > 0'
+  json 'sum("seqlen_q=1," in p and "attention_kvcache" in p and "packed_q" not in p for p in o["problems"]) == 2'
+  json 'all("dtype_kv=e4m3" in p and "page_size=32" in p for p in o["problems"] if "packed_kv" not in p)'
+  attune tune "$llama" --target cuda --dry-run
+  [[ $output == *"8 shapes to tune: up to 60 s with --effort normal"* ]]
+}
+
+@test "--serving and its options where they do not fit" {
+  local llama=$models/Llama-3.1-8B/config.json
+  attune tune "$models/BERT-base" --serving --target cuda --dry-run
+  refused 1 --serving "has no decoder"
+  attune tune "$llama" --kv-lengths 1024 --target cuda --dry-run
+  refused 1 "--kv-lengths is given without --serving"
+  attune tune "$llama" --serving --kv-lengths 0 --target cuda --dry-run
+  refused 1 '--kv-lengths is "0"'
+  attune tune "$llama" --serving --training --target cuda --dry-run
+  refused 1 "--serving and --training are given"
+  attune tune --problem $problem --serving --target cpu --dry-run
+  refused 1 "--serving is given without MODEL"
+}
+
+@test "--serving tunes on a CPU" {
+  need_cpu_target
+  printf '{"model_type": "llama", "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1, "rope_theta": 1e4}' >"$dir/config.json"
+  quick "$dir/config.json" --serving --batch 1 --kv-lengths 64 --max-batch-tokens 16 --dtype fp32 --budget 200 --json
+  [ "$status" -eq 0 ] || expect 6
+  json 'len(o["shapes"]) >= 6 and all(s["winner"] for s in o["shapes"])'
+  attune explain --target cpu --problem op=attention_kvcache,dtype=fp32,head_dim=32,heads=4/2,batch=1,seqlen_q=1,seqlen_kv=64,page_size=16 --json
+  json 'o["rung"] == "exact"'
 }
 
 @test "unsupported problems are reported in a tune's text and --json" {

@@ -106,8 +106,8 @@ db_commands="ls show stats verify gc export import merge"
 @test "an unknown option points to the command's own help" {
   attune doctor --frob
   refused 1 '"--frob" is not an option of attune doctor' "attune doctor --help lists the options"
-  attune explain --arch sm_90a
-  refused 1 '"--arch" is not an option of attune explain; attune emit, attune compile and attune export have it'
+  attune explain --out kernels
+  refused 1 '"--out" is not an option of attune explain; attune emit, attune compile and attune report have it'
   attune tune --bugdet 3
   refused 1 '"--bugdet"' "did you mean --budget?" "attune tune --help"
   attune db ls winners
@@ -119,21 +119,66 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 --problem "attune emit --help"
 }
 
-@test "every command that takes a problem lists keys, masks, types and targets in its help" {
+@test "attune help problem lists keys, masks and types, and every command that takes a problem points there" {
   local name word
+  attune help problem
+  expect 0
+  for word in "  mask  " causal_top_left causal_bottom_right "  dtype  " bf16 e5m2 "  heads  " Q/KV "  window  " "  rotation  "; do
+    [[ $output == *"$word"* ]] || { echo "attune help problem lacks $word"; return 1; }
+  done
   for name in tune bench check compile emit explain "db show"; do
     # shellcheck disable=SC2086
     attune $name --help
     expect 0
-    for word in "Keys of a problem:" "  mask  " causal_top_left causal_bottom_right "  dtype  " bf16 e5m2 "  heads  " Q/KV "  window  " \
-      "  rotation  "; do
-      [[ $output == *"$word"* ]] || { echo "attune $name --help lacks $word"; return 1; }
-    done
+    [[ $output == *"Keys of a problem: attune help problem"* && $(wc -l <<<"$output") -lt 100 ]]
   done
   for name in tune bench check explain; do
     attune $name --help
     [[ $output == *cpu:THREADS* ]]
   done
+}
+
+@test "-V prints the version" {
+  attune -V
+  expect 0
+  [ "$output" = "$(attune --version && echo "$output")" ]
+  [[ $output == "attune "[0-9]* ]]
+}
+
+@test "bash completes commands and options" {
+  attune completion bash
+  expect 0
+  eval "$output"
+  complete_words() {
+    COMP_WORDS=(attune "$@")
+    COMP_CWORD=$#
+    COMPREPLY=()
+    _attune
+    echo "${COMPREPLY[*]}"
+  }
+  [ "$(complete_words tu)" = tune ]
+  [ "$(complete_words db sh)" = show ]
+  [[ $(complete_words tune --se) == *"--seqlen"*"--serving"* ]]
+  [ "$(complete_words tune --serving --dry)" = --dry-run ]
+  attune completion tcsh
+  refused 1 tcsh bash zsh fish
+}
+
+@test "the completions of zsh and fish and the manual page name every command" {
+  local shell name
+  for shell in zsh fish man; do
+    attune completion $shell
+    expect 0
+    for name in doctor tune bench explain export completion; do
+      [[ $output == *"$name"* ]] || { echo "$shell lacks $name"; return 1; }
+    done
+  done
+  if command -v man >/dev/null; then
+    attune completion man
+    MANWIDTH=80 man --warnings -l <(echo "$output") >"$dir/page" 2>"$dir/warnings"
+    grep -q -- --max-batch-tokens "$dir/page"
+    [ ! -s "$dir/warnings" ]
+  fi
 }
 
 @test "spaces after the commas of a problem" {

@@ -84,35 +84,18 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def turned(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0, cu_seqlens=None, max_seqlen=None):
-    """Returns rotary embeddings as flash_attn's layers do: x [batch, seqlen, heads, head_dim] with its first columns
-    rotated by cos and sin [positions, columns / 2]."""
-    import torch
-    if cu_seqlens is not None:
-        raise Absent("tests/peers has no rotary embedding of packed rows")
-    rows, pairs = x.shape[1], cos.shape[-1]
-    at = torch.arange(rows, device=x.device)[None] + torch.as_tensor(seqlen_offsets, device=x.device).reshape(-1, 1)
-    c, s = (table[at][:, :, None].float() for table in (cos, sin))
-    part = x[..., :2 * pairs].float()
-    first, second = (part[..., 0::2], part[..., 1::2]) if interleaved else (part[..., :pairs], part[..., pairs:])
-    one, other = first * c - second * s, first * s + second * c
-    made = torch.stack((one, other), -1).flatten(-2) if interleaved else torch.cat((one, other), -1)
-    made = torch.cat((made.to(x.dtype), x[..., 2 * pairs:]), -1)
-    return x.copy_(made) if inplace else made
-
-
 def _of_flash_attn2(folder):
     from attune import flash
-    rotary = {"apply_rotary_emb": turned}
     private = {"_get_block_size_n": lambda device, head_dim, is_dropout, is_causal: 128, "USE_TRITON_ROCM": False}
     return {
         "flash_attn": (flash, ), "flash_attn.bert_padding": (flash, ),
         "flash_attn.flash_attn_interface": (private, flash), "flash_attn.layers": (),
-        "flash_attn.layers.rotary": (rotary, )}
+        "flash_attn.layers.rotary": (flash.rotary, )}
 
 
 def _of_flash_attn3(folder):
-    return {**_of_flash_attn2(folder), "flash_attn_interface": _of_flash_attn2(folder)["flash_attn"]}
+    from attune.flash import version_3
+    return {**_of_flash_attn2(folder), "flash_attn_interface": (version_3,)}
 
 
 def _of_flash_attn4(folder):
@@ -124,7 +107,7 @@ def _of_flash_attn4(folder):
             f"attune.flash.cute, which has the signatures of FlashAttention 4, cannot be imported: {error}") from error
     sources = {
         "flash_attn": (), "flash_attn.cute": (cute, ), "flash_attn.cute.interface": (cute, ), "flash_attn.layers": (),
-        "flash_attn.layers.rotary": ({"apply_rotary_emb": turned}, )}
+        "flash_attn.layers.rotary": (importlib.import_module("attune.flash.rotary"),)}
     for parent in pathlib.Path(folder).resolve().parents:
         file = parent / "flash_attn" / "cute" / "testing.py"
         if file.is_file():

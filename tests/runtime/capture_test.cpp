@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,6 +62,52 @@ TEST(Capture, AFifoIsRefusedAndDoesNotHang) {
   ASSERT_EQ(warnings.texts().size(), 1U);
   EXPECT_THAT(warnings.texts()[0],
               ::testing::HasSubstr("cannot be written: it is a FIFO, not a regular file"));
+}
+
+TEST(Capture, CallsAreAddedUp) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "capture.jsonl";
+  std::shared_ptr<CallCounts> counts;
+  {
+    Capture capture(file);
+    capture.note(problem(1));
+    counts = capture.counts_of(problem(1));
+    EXPECT_EQ(capture.counts_of(problem(1)), counts);
+    counts->calls += 5;
+    capture.write_counts();
+    capture.write_counts();  // nothing new
+    counts->calls += 2;
+    counts->recorded += 3;
+  }
+  counts->calls += 1;  // by a plan that outlives its engine
+  EXPECT_EQ(text_of(file), "{\"problem\":\"" + to_text(problem(1)) + "\"}\n" + "{\"problem\":\"" +
+                               to_text(problem(1)) + "\",\"calls\":5,\"recorded\":0}\n" +
+                               "{\"problem\":\"" + to_text(problem(1)) +
+                               "\",\"calls\":2,\"recorded\":3}\n");
+  EXPECT_EQ(Capture(std::filesystem::path()).counts_of(problem(1)), nullptr);
+}
+
+// A child counts only its own calls: the parent writes those before the fork.
+TEST(Capture, AChildDoesNotWriteItsParentsCalls) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "capture.jsonl";
+  Capture capture(file);
+  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1));
+  counts->calls += 5;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    capture.note(problem(2));  // drops the parent's
+    counts->calls += 2;
+    capture.write_counts();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  capture.write_counts();
+  const std::string text = text_of(file);
+  EXPECT_LT(text.find("\"calls\":2"), text.find("\"calls\":5"));
+  EXPECT_NE(text.find("\"calls\":5"), std::string::npos);
 }
 
 }  // namespace

@@ -162,6 +162,59 @@ TEST_F(TuneCpuTest, AWrongKernelOf8BitsIsRefused) {
   }
 }
 
+// The tuner opens its problems by turns. Results that the host computed are kept, and must still
+// hold when other problems had the inputs' memory, of other types and sizes.
+TEST_F(TuneCpuTest, ResultsOfTheHostHoldAfterOtherProblems) {
+  const DeviceTarget target(device_);
+  const std::string decode = "op=attention_kvcache,head_dim=32,heads=4/2,batch=3,seqlen_q=1,";
+  const Problem first = parse_problem(decode + "dtype=fp32,seqlen_kv=40,page_size=8");
+  const Problem others[] = {parse_problem(decode + "dtype=fp32,seqlen_kv=500"),
+                            parse_problem(decode + "dtype=bf16,seqlen_kv=40,page_size=8"),
+                            parse_problem("op=append_kv,dtype=fp32,head_dim=32,heads=4/2,batch=3,"
+                                          "seqlen_q=2,seqlen_kv=40,page_size=8")};
+  DeviceBackend backend(device_);
+  const auto prepared = [&](const Problem& problem) {
+    const KernelSpec spec = spec_of(problem);
+    const Family family = target.families(spec).at(0);
+    const Config config = family.kernel_template->default_config(
+        spec, family.arch, shape_of(problem), device_->facts());
+    backend.open({problem, 1, std::nullopt});
+    return backend.prepare(0, {std::string(family.kernel_template->name()), config,
+                               target.make(spec, {family, config, true})});
+  };
+  const Prepared before = prepared(first);
+  ASSERT_FALSE(before.fault) << before.fault->reason;
+  EXPECT_GT(before.error_max, 0);
+  for (const Problem& other : others) {
+    const Prepared found = prepared(other);
+    EXPECT_FALSE(found.fault) << to_text(other) << ": " << found.fault->reason;
+    const Prepared again = prepared(first);
+    ASSERT_FALSE(again.fault) << again.fault->reason;
+    EXPECT_EQ(again.error_max, before.error_max);
+    EXPECT_EQ(again.error_mean, before.error_mean);
+  }
+}
+
+// An engine writes a step's rows by their places. By lists, a problem of one page would write no
+// more than that page.
+TEST_F(TuneCpuTest, MeasuredAppendsWriteAllTheirRows) {
+  const std::string append = "op=append_kv,dtype=fp32,head_dim=32,heads=2,batch=1,packed_q=1,";
+  Inputs inputs(*device_, 5);
+  inputs.open(parse_problem(append + "seqlen_q=100,seqlen_kv=16,page_size=16,num_pages=10"));
+  const AppendArgs* const places = inputs.set(0).append;
+  ASSERT_NE(places, nullptr);
+  EXPECT_EQ(places->num_rows, 100);
+  EXPECT_EQ(inputs.set(0).cache->page_table, nullptr) << "a call gives one of the two";
+  const auto* const slots = static_cast<const int*>(places->row_slots);
+  const std::set<int> all(slots, slots + 100);
+  EXPECT_EQ(all.size(), 100U);
+  EXPECT_LT(*all.rbegin(), 160);
+  EXPECT_GE(*all.begin(), 0);
+  EXPECT_EQ(inputs.poisoned().append, nullptr) << "checked calls go by lists, then by places";
+  inputs.open(parse_problem(append + "seqlen_q=4,seqlen_kv=16,page_size=16"));
+  EXPECT_EQ(inputs.set(0).append, nullptr);
+}
+
 TEST_F(TuneCpuTest, InputsOf8BitsHaveFactorsThatDiffer) {
   const Problem problem = parse_problem(
       "dtype=e4m3,dtype_kv=e5m2,head_dim=32,heads=4/2,batch=2,seqlen=100,"

@@ -10,13 +10,19 @@ namespace attune::cli {
 namespace {
 
 void add_problem_keys(Command command) {
-  std::string text = "Keys of a problem:";
-  for (const ProblemKey& key : problem_keys())
-    text += fmt::format("\n  {:14}  {}: {}", key.name, key.accepted, key.meaning);
-  command.add_footer(text);
+  command.add_footer("Keys of a problem: attune help problem");
 }
 
 }  // namespace
+
+std::string problem_help() {
+  std::string text =
+      "A problem is a list key=value,... such as\n"
+      "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal. Its keys:\n";
+  for (const ProblemKey& key : problem_keys())
+    text += fmt::format("  {:14}  {}: {}\n", key.name, key.accepted, key.meaning);
+  return text;
+}
 
 ExitCode exit_code_of(ErrorCode code) {
   switch (code) {
@@ -48,14 +54,12 @@ Command add_command(Command program, const std::string& name, const std::string&
 }
 
 void add_problem_option(Command command, std::string* problem) {
-  command.add_option("--problem", *problem, "The problem, key=value,... (keys below)").required();
+  command.add_option("--problem", *problem, "The problem, key=value,...").required();
   add_problem_keys(command);
 }
 
 void add_problem_option(Command command, std::vector<std::string>* problems) {
-  command
-      .add_option("--problem", *problems,
-                  "A problem, key=value,... (keys below); may be given several times")
+  command.add_option("--problem", *problems, "A problem, key=value,...; may be given several times")
       .repeated();
   add_problem_keys(command);
 }

@@ -20,10 +20,10 @@ enum ExitCode : int {
   kWrongResult = 3,    // numerics outside the allowed error
   kMissing = 4,        // device, driver or compiler missing or failing
   kStorage = 5,        // store or file unreadable, unwritable, damaged
-  kPartial = 6,        // the budget ended, or Ctrl-C; measured results are kept
+  kPartial = 6,        // the budget ended; measured results are kept
   kRegression = 7,     // bench --fail-if-slower
   kInternalError = 8,  // a bug in attune: please report it
-};
+};  // 128 + N: signal N ended a tune, such as 130 for Ctrl-C; measured results are kept
 
 ExitCode exit_code_of(ErrorCode code);
 
@@ -32,8 +32,10 @@ ExitCode exit_code_of(ErrorCode code);
 Command add_command(Command program, const std::string& name, const std::string& what,
                     const std::string& example, bool* json);
 
-// Adds --problem: one required problem, or a list of problems. Both add the keys of a problem to
-// the command's help.
+// Returns the text of `attune help problem`: the keys of a problem.
+std::string problem_help();
+
+// Adds --problem: one required problem, or a list of problems. Both point to `attune help problem`.
 void add_problem_option(Command command, std::string* problem);
 void add_problem_option(Command command, std::vector<std::string>* problems);
 
@@ -56,5 +58,6 @@ void add_report(Command program, int* exit_code);
 void add_pin(Command program, int* exit_code);
 void add_db(Command program, int* exit_code);
 void add_version(Command program, int* exit_code);
+void add_completion(Command program, int* exit_code);
 
 }  // namespace attune::cli

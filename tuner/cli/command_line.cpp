@@ -156,6 +156,8 @@ void Command::callback(std::function<void()> run) { app_->callback(std::move(run
 
 std::string Command::name() const { return app_->get_name(); }
 
+std::string Command::what() const { return app_->get_description(); }
+
 std::string Command::path() const {
   return is_program() ? name() : Command(app_->get_parent()).path() + " " + name();
 }
@@ -180,9 +182,20 @@ std::vector<std::string> Command::option_names() const {
   return names;
 }
 
+std::vector<Command::OptionText> Command::options() const {
+  std::vector<OptionText> texts;
+  for (const CLI::Option* option : app_->get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    if (option == app_->get_help_ptr()) continue;
+    texts.push_back({names.empty() ? option->get_name() : "--" + names.front(),
+                     option->get_description(), option->get_type_size() > 0});
+  }
+  return texts;
+}
+
 Program::Program(const std::string& what, const std::string& name, const std::string& version)
     : app_(std::make_unique<CLI::App>(what, name)) {
-  app_->set_version_flag("--version", version, "Print the version");
+  app_->set_version_flag("-V,--version", version, "Print the version");
 }
 
 Program::~Program() = default;

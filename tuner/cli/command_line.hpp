@@ -53,11 +53,18 @@ class Command {
   void callback(std::function<void()> run);  // runs if the command line names this command
 
   std::string name() const;
+  std::string what() const;  // one sentence
   std::string path() const;  // "attune db show"
   bool is_program() const;
   Command program() const;
   std::vector<Command> commands() const;
   std::vector<std::string> option_names() const;  // "--json"
+  struct OptionText {
+    std::string name;  // "--json", or "MODEL"
+    std::string what;
+    bool has_value = false;
+  };
+  std::vector<OptionText> options() const;  // without --help
 
  private:
   CLI::App* app_;

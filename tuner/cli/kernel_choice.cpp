@@ -116,9 +116,36 @@ Arch checked_arch(const std::string& name) {
   return arch;
 }
 
+struct GpuName {
+  const char* gpu;
+  const char* arch;
+};
+constexpr GpuName kGpuNames[] = {{"t4", "sm_75"},      {"a100", "sm_80"},    {"a10", "sm_86"},
+                                 {"a40", "sm_86"},     {"l4", "sm_89"},      {"l40", "sm_89"},
+                                 {"l40s", "sm_89"},    {"h100", "sm_90a"},   {"h200", "sm_90a"},
+                                 {"h800", "sm_90a"},   {"h20", "sm_90a"},    {"gh200", "sm_90a"},
+                                 {"b200", "sm_100"},   {"gb200", "sm_100"},  {"b300", "sm_103"},
+                                 {"rtx3090", "sm_86"}, {"rtx4090", "sm_89"}, {"rtx5090", "sm_120"}};
+
 }  // namespace
 
-Arch arch_by_name(const std::string& name) {
+std::string arch_meant(const std::string& name) {
+  if (name == "native") return "auto";
+  if (name == "sm_90") return "sm_90a";
+  for (const GpuName& known : kGpuNames)
+    if (name == known.gpu) return known.arch;
+  return name;
+}
+
+std::string known_gpus() {
+  std::string names;
+  for (const GpuName& known : kGpuNames)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.gpu);
+  return names;
+}
+
+Arch arch_by_name(const std::string& given) {
+  const std::string name = arch_meant(given);
   if (name != "auto" && name != "cpu") return checked_arch(name);
   if (name == "auto") {
     if (const auto device = try_open_cuda(nullptr)) return device->archs().front();
@@ -128,9 +155,11 @@ Arch arch_by_name(const std::string& name) {
 
 std::vector<Arch> archs_by_name(const std::string& list) {
   std::vector<Arch> archs;
-  const std::vector<std::string> names =
-      list == "all" ? known_cuda_archs() : split_list(list, "--arch");
-  for (const std::string& name : names) archs.push_back(arch_by_name(name));
+  if (list == "all") {
+    for (const std::string& name : known_cuda_archs()) archs.push_back(parse_arch(name));
+    return archs;
+  }
+  for (const std::string& name : split_list(list, "--arch")) archs.push_back(arch_by_name(name));
   return archs;
 }
 

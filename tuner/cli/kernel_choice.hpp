@@ -28,8 +28,13 @@ struct KernelChoice {
   Config config;
 };
 
-// Parses the name of an arch. "auto" means this machine's arch: that of its GPU if a driver
-// answers, else that of its CPU. Throws kDriver or kCompile if neither is available.
+// Returns the arch that a user means: "sm_90a" for "sm_90" or "h100", since kernels for Hopper are
+// made for sm_90a alone, and "auto" for "native". Returns other names as they are.
+std::string arch_meant(const std::string& name);
+// Names of GPUs that arch_meant knows, for messages: "a100, h100, ...".
+std::string known_gpus();
+// Parses such a name. "auto" means this machine's arch: that of its GPU if a driver answers, else
+// that of its CPU. Throws kDriver or kCompile if neither is available.
 Arch arch_by_name(const std::string& name);
 // Parses a list of such names; "all" means every CUDA arch that attune knows.
 std::vector<Arch> archs_by_name(const std::string& list);

@@ -82,6 +82,11 @@ Target target_of(const std::string& target) {
   return open_device(target)->target();        // throws if the device does not exist
 }
 
+int64_t memory_bytes_of(const std::string& target) {
+  if (target == "cuda" && cuda_device_count() == 0) return 0;
+  return open_device(target)->memory_bytes();
+}
+
 std::shared_ptr<const Device> try_open_cuda(std::string* why) {
   return cuda_device_count(why) > 0 ? open_device("cuda") : nullptr;
 }

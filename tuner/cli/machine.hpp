@@ -47,6 +47,8 @@ void note_if_busy(const Device& device);
 // Returns the kind of device that open_machine would open. "cuda" is valid without a GPU too; other
 // unknown words are refused as by open_machine.
 Target target_of(const std::string& target);
+// Returns the memory of the device that open_machine would open; 0 if it cannot be read.
+int64_t memory_bytes_of(const std::string& target);
 // Opens the first GPU. Returns nullptr if no driver answers; then sets *why, unless `why` is null,
 // to the reason.
 std::shared_ptr<const Device> try_open_cuda(std::string* why);

@@ -30,7 +30,7 @@ using namespace attune::cli;
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics,\n"
     "            4 device, driver or compiler missing, 5 store or file, 6 budget ended\n"
-    "            with a partial result, 7 slower than allowed.\n"
+    "            with a partial result, 7 slower than allowed, 130 Ctrl-C.\n"
     "Start with:  attune doctor\n"
     "             attune tune examples/models/Llama-3.1-8B/config.json";
 
@@ -49,6 +49,7 @@ void add_commands(Command program, int* exit_code) {
   add_pin(program, exit_code);
   add_db(program, exit_code);
   add_version(program, exit_code);
+  add_completion(program, exit_code);
 }
 
 // Prints each text once, because one damaged file may be reported for every kernel.
@@ -95,7 +96,12 @@ int run_program(int argc, char** argv) {
   commands.add_footer(kFooter);
   int exit_code = kOk;
   add_commands(commands, &exit_code);
-  const std::vector<std::string> words = with_help_option({argv + 1, argv + argc});
+  const std::vector<std::string> given(argv + 1, argv + argc);
+  if (given == std::vector<std::string>{"help", "problem"}) {
+    print(problem_help());
+    return kOk;
+  }
+  const std::vector<std::string> words = with_help_option(given);
   try {
     check_commands(commands, words);
     const Program::Outcome outcome = program.run(words);

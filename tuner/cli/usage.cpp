@@ -86,7 +86,8 @@ std::optional<Command> command_named(const Command& at, const std::string& word)
   if (begins_with(word, "-")) {
     std::vector<std::string> options = at.option_names();
     const std::string name = word.substr(0, word.find('='));
-    if (name == "-h" || std::find(options.begin(), options.end(), name) != options.end())
+    if (name == "-h" || name == "-V" ||
+        std::find(options.begin(), options.end(), name) != options.end())
       return std::nullopt;
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("\"{}\" is not an option of {}{} ({} --help lists the commands)", word,

@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "generator/core/system/error.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output/output.hpp"
+#include "tuner/models/captured.hpp"
 #include "tuner/models/training.hpp"
 
 namespace attune::cli {
@@ -16,7 +19,12 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   add_model_options(command, options);
   add_problem_option(command, &options->problems);
   command.add_option("--captured", options->captured,
-                     "File of problems that a program captured with ATTUNE_CAPTURE=FILE");
+                     "File of problems that a program captured with ATTUNE_CAPTURE=FILE. Lengths "
+                     "of one bucket are merged");
+  command
+      .add_option("--top", options->top,
+                  "With --captured: keep this many buckets, those with the longest time")
+      .positive();
   command.add_flag(
       "--training", options->training,
       "Add the backward pass of every problem: gradients of q, k and v, and of biases and sinks");
@@ -24,6 +32,26 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   command.add_flag("--deterministic", options->deterministic,
                    "With --training: gradients with the same bits in every run");
   add_program_options(command, &options->programs);
+}
+
+void add_serving_options(Command command, WorkloadOptions* options) {
+  command.add_flag("--serving", options->serving,
+                   "For MODEL's decoders, what an engine calls instead of plain prefill: decoding, "
+                   "drafted tokens, chunks, packed prompts, appends. --batch: requests that decode "
+                   "together");
+  command.add_option("--kv-lengths", options->kv_lengths,
+                     "With --serving: keys of a request, a list (default: those of 1024, 8192 and "
+                     "32768 whose caches fit the device)");
+  command
+      .add_option("--page-size", options->page_size,
+                  "With --serving: keys per page of the caches (default: 16; latent caches 64)")
+      .positive();
+  command
+      .add_option("--max-batch-tokens", options->max_batch_tokens,
+                  "With --serving: rows of a step with prompts (default: 8192, on a CPU 64)")
+      .positive();
+  command.add_option("--kv-dtype", options->kv_dtype,
+                     "With --serving: dtype of the caches, such as e4m3 (default: the config's)");
 }
 
 void add_model_options(Command command, WorkloadOptions* options) {
@@ -46,6 +74,7 @@ void add_model_options(Command command, WorkloadOptions* options) {
   command.add_option(
       "--scale-block", options->scale_block,
       "For 8-bit operands: number of rows that share a scale factor (default: all rows of a head)");
+  add_serving_options(command, options);
 }
 
 namespace {
@@ -75,9 +104,42 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
                           only_accuracy ? " or fp32" : ""));
 }
 
+// Returns the first option that is given without --serving, or "".
+std::string first_of_serving(const WorkloadOptions& options) {
+  if (!options.kv_lengths.empty()) return "--kv-lengths";
+  if (options.page_size != 0) return "--page-size";
+  if (options.max_batch_tokens != 0) return "--max-batch-tokens";
+  return options.kv_dtype.empty() ? "" : "--kv-dtype";
+}
+
+std::optional<ServingChoice> serving_of(const WorkloadOptions& options, int64_t memory_bytes) {
+  if (!options.serving) {
+    if (const std::string given = first_of_serving(options); !given.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is given without --serving; must be given with it", given));
+    return std::nullopt;
+  }
+  if (options.model.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--serving is given without MODEL; must be given with MODEL, or as op=... in "
+                "--problem");
+  if (options.training)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--serving and --training are given; must be one of them, because an engine "
+                "computes no gradients");
+  ServingChoice serving;
+  serving.batches = parse_length_list("--batch", options.batches);
+  serving.kv_lengths = parse_length_list("--kv-lengths", options.kv_lengths);
+  serving.page_size = options.page_size;
+  serving.max_batch_tokens = options.max_batch_tokens;
+  if (!options.kv_dtype.empty()) serving.dtype_kv = parse_dtype(options.kv_dtype);
+  serving.memory_bytes = memory_bytes;
+  return serving;
+}
+
 }  // namespace
 
-Workload workload_of(const WorkloadOptions& options, Target target) {
+Workload workload_of(const WorkloadOptions& options, Target target, int64_t memory_bytes) {
   const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens),
                            parse_length_list("--batch", options.batches),
                            parse_dtype_list(options.dtypes),
@@ -85,7 +147,8 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                            options.padded,
                            !options.accuracy.empty(),
                            !options.v_layout.empty(),
-                           giver_of(options.programs)};
+                           giver_of(options.programs),
+                           serving_of(options, memory_bytes)};
   if (!options.read_as.empty() && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--as is given without MODEL; must be given with MODEL");
@@ -98,6 +161,9 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                             !options.seqlens.empty()   ? "--seqlen"
                             : !options.batches.empty() ? "--batch"
                                                        : "--dtype"));
+  if (options.top != 0 && options.captured.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--top is given without --captured; must be given with it");
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--padded is given without MODEL; must be given with MODEL, or as key_lengths=1 "
@@ -107,7 +173,7 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
     parts.push_back(workload_from_model(options.model, choice, target, options.read_as));
   if (!options.problems.empty()) parts.push_back(workload_from_problems(options.problems, choice));
   if (!options.captured.empty()) {
-    parts.push_back(workload_from_capture(options.captured));
+    parts.push_back(workload_from_capture(options.captured, target, options.top));
     for (Problem& problem : parts.back().problems) choice.complete(&problem);
   }
   if (parts.empty())
@@ -141,6 +207,8 @@ std::string first_given(const WorkloadOptions& options) {
   if (!options.v_layout.empty()) return "--v-layout";
   if (options.scale_block != 0) return "--scale-block";
   if (options.padded) return "--padded";
+  if (options.serving) return "--serving";
+  if (const std::string given = first_of_serving(options); !given.empty()) return given;
   if (!options.programs.score_mod.empty()) return "--score-mod";
   return options.programs.mask_mod.empty() ? "" : "--mask-mod";
 }
@@ -157,6 +225,12 @@ void add_note(const std::string& text, Workload* workload) {
 void note_slow_kernels(const Arch& arch, Workload* workload) {
   for (const std::string& note : slow_kernel_notes(workload->problems, arch))
     add_note(note, workload);
+}
+
+Workload workload_of(const RunOptions& options) {
+  const std::string& machine = options.machine.target;
+  const int64_t memory_bytes = options.workload.serving ? memory_bytes_of(machine) : 0;
+  return workload_of(options.workload, target_of(machine), memory_bytes);
 }
 
 Command add_run_command(Command program, const std::string& name, const std::string& what,

@@ -22,29 +22,34 @@ struct WorkloadOptions {
   std::string read_as;                   // a model_type
   std::vector<std::string> problems;     // texts
   std::string captured;                  // path of JSON lines
+  int top = 0;                           // buckets of --captured to keep; 0: all
   std::string seqlens, batches, dtypes;  // lists as given
   std::string accuracy, v_layout;        // for 8-bit operands; as given
   int scale_block = 0;
-  bool padded = false;         // for MODEL
-  bool training = false;       // adds gradients
-  double dropout = 0;          // of the gradients' problems
-  bool deterministic = false;  // of the gradients' problems
+  bool padded = false;                      // for MODEL
+  bool training = false;                    // adds gradients
+  double dropout = 0;                       // of the gradients' problems
+  bool deterministic = false;               // of the gradients' problems
+  bool serving = false;                     // MODEL's decoders get the problems of an engine
+  std::string kv_lengths, kv_dtype;         // with serving; as given
+  int page_size = 0, max_batch_tokens = 0;  // with serving; 0: defaults
   ProgramOptions programs;
 };
 
-// Adds positional MODEL, --as, --problem, --captured, --seqlen, --batch, --padded, --dtype,
+// Adds positional MODEL, --as, --problem, --captured, --top, --seqlen, --batch, --padded, --dtype,
 // --accuracy, --v-layout, --scale-block, --training, --dropout, --deterministic, --score-mod,
 // --mask-mod.
 void add_workload_options(Command command, WorkloadOptions* options);
 
-// Adds MODEL and its options: --as, --seqlen, --batch, --padded, --dtype, --accuracy, --v-layout
-// and --scale-block.
+// Adds MODEL and its options: --as, --seqlen, --batch, --padded, --dtype, --accuracy, --v-layout,
+// --scale-block, --serving, --kv-lengths, --page-size, --max-batch-tokens and --kv-dtype.
 void add_model_options(Command command, WorkloadOptions* options);
 
 // Returns all problems, each once, in the order given. `target` decides a model's default lengths.
 // Throws kInvalidArgument for bad or missing input, and kIo for an unreadable file. Prints the
-// workload's notes (for example on sinks that are not supported) to stderr.
-Workload workload_of(const WorkloadOptions& options, Target target);
+// workload's notes (for example on sinks that are not supported) to stderr. `memory_bytes` is the
+// device's memory, which limits caches of --serving; 0: not known.
+Workload workload_of(const WorkloadOptions& options, Target target, int64_t memory_bytes = 0);
 
 // True if --problem, MODEL or --captured is given.
 bool has_problems(const WorkloadOptions& options);
@@ -65,6 +70,9 @@ struct RunOptions {
   std::string template_name;  // empty: all that serve the problem
   uint64_t seed = 1;
 };
+
+// Returns the workload for the machine of the options.
+Workload workload_of(const RunOptions& options);
 
 // Adds a subcommand with these options; `template_help` explains --template there.
 Command add_run_command(Command program, const std::string& name, const std::string& what,

@@ -90,6 +90,16 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   return lists;
 }
 
+// Lists all places of the cache in random order.
+std::vector<int> disordered_places(const Problem& p, uint64_t seed) {
+  const int64_t of_page = p.cache.page_size > 0 ? p.cache.page_size : p.seqlen_kv;
+  std::vector<int> places(static_cast<size_t>(pages_of_cache(p) * of_page));
+  std::iota(places.begin(), places.end(), 0);
+  Random random(seed);
+  std::shuffle(places.begin(), places.end(), random);
+  return places;
+}
+
 }  // namespace
 
 const int* CacheInputs::copied(const Device& device, const std::vector<int>& list) {
@@ -109,6 +119,24 @@ CacheArgs CacheInputs::on_device(const Device& device, const CacheLists& lists) 
           copied(device, lists.kv_begins)};
 }
 
+void CacheInputs::open_places(const Device& device, const Problem& p, uint64_t seed) {
+  const int64_t rows = p.batch * p.seqlen_q;
+  has_places_ = false;
+  if (!describe(p.op).appends || p.seqlen_q <= p.seqlen_kv) return;
+  std::vector<int> places = disordered_places(p, seed);
+  if (static_cast<int64_t>(places.size()) < rows) return;
+  places.resize(static_cast<size_t>(rows));
+  std::vector<int> positions;
+  for (int64_t i = 0; i < rows; ++i) positions.push_back(static_cast<int>(i % p.seqlen_kv));
+  places_ = {};
+  places_.row_slots = copied(device, places);
+  places_.positions = copied(device, positions);
+  places_.index_bytes = sizeof(int);
+  places_.num_rows = rows;
+  has_places_ = true;
+  timed_ = {};  // places replace tables
+}
+
 void CacheInputs::open(const Device& device, const Problem& problem, uint64_t seed) {
   memory_.clear();
   lists_ = {};
@@ -118,6 +146,7 @@ void CacheInputs::open(const Device& device, const Problem& problem, uint64_t se
   lists_ = lists_of(problem, true, seed);
   checked_ = on_device(device, lists_);
   timed_ = on_device(device, lists_of(problem, false, seed + 1));
+  open_places(device, problem, seed + 2);
 }
 
 }  // namespace attune

@@ -3,13 +3,15 @@
 // attention_kvcache are measured and checked. Measured calls have requests as long as the problem
 // allows, and pages in random order. Checked calls mix requests: the longest, random lengths, empty
 // requests, a single key. They pack different numbers of rows. Page table entries that no key needs
-// are -1.
+// are -1. Measured appends of more rows than the requests have keys give the place of each row, as
+// engines do (row_slots): by lists, most rows would not be written.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "generator/core/problem/problem.hpp"
+#include "templates/shared/append_args.h"
 #include "templates/shared/cache_args.h"
 #include "tuner/measure/device_memory.hpp"
 
@@ -29,12 +31,16 @@ class CacheInputs {
   const CacheArgs* timed() const { return has_cache_ ? &timed_ : nullptr; }
   const CacheArgs* checked() const { return has_cache_ ? &checked_ : nullptr; }
   const CacheLists& checked_lists() const { return lists_; }
+  // Returns the places of measured appends; nullptr if their lists hold all rows.
+  const AppendArgs* timed_places() const { return has_places_ ? &places_ : nullptr; }
 
  private:
   CacheArgs on_device(const Device& device, const CacheLists& lists);
   const int* copied(const Device& device, const std::vector<int>& list);
+  void open_places(const Device& device, const Problem& problem, uint64_t seed);
 
-  bool has_cache_ = false;
+  bool has_cache_ = false, has_places_ = false;
+  AppendArgs places_{};
   CacheLists lists_;
   CacheArgs timed_{}, checked_{};
   std::vector<DeviceMemory> memory_;

@@ -42,14 +42,18 @@ DeviceBackend::DeviceBackend(std::shared_ptr<const Device> device) : device_(std
 
 void DeviceBackend::restart() {
   loaded_.clear();
-  expectation_.reset();
+  expected_.reset();
+  of_the_host_.clear();
   inputs_.reset();
 }
 
 void DeviceBackend::open(const MeasureTask& task) {
   loaded_.clear();
-  expectation_.reset();
-  if (!inputs_ || seed_ != task.seed) inputs_ = std::make_unique<Inputs>(*device_, task.seed);
+  expected_.reset();
+  if (!inputs_ || seed_ != task.seed) {
+    of_the_host_.clear();
+    inputs_ = std::make_unique<Inputs>(*device_, task.seed);
+  }
   seed_ = task.seed;
   problem_ = task.problem;
   inputs_->open(problem_);
@@ -93,19 +97,34 @@ void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const
   run(loaded.plan, operands, loaded.workspace.data(), loaded.workspace.bytes(), nullptr);
 }
 
+std::shared_ptr<DeviceBackend::Expected> DeviceBackend::kept_results() const {
+  for (const std::shared_ptr<Expected>& one : of_the_host_)
+    if (one->problem == problem_) return one;
+  return nullptr;
+}
+
 // Makes the expected results. Makes none if the oracle needs a reference kernel and `reference` is
-// nullopt.
+// nullopt. Results of the host are kept, since they take seconds.
 void DeviceBackend::open_oracle(const std::optional<KernelRequest>& reference) {
+  constexpr size_t kMostKept = 16;
+  expected_ = kept_results();
+  if (expected_) return;
   const Oracle& oracle = oracle_of(problem_);
-  if (!reference && oracle.reference_spec(problem_, device_->target())) return;
-  OracleBench bench{*device_, problem_, *inputs_, nullptr};
+  const bool is_of_host = !oracle.reference_spec(problem_, device_->target());
+  if (!reference && !is_of_host) return;
+  const auto made = std::make_shared<Expected>(Expected{problem_, nullptr});
+  OracleBench bench{*device_, made->problem, *inputs_, nullptr};
   if (reference)
     bench.run_reference = [this, kernel = *reference](const Problem& part,
                                                       const Operands& operands) {
       launch(load(kernel, part), operands);
       device_->synchronize();
     };
-  expectation_ = oracle.expect(bench);
+  made->results = oracle.expect(bench);
+  expected_ = made;
+  if (!is_of_host) return;
+  of_the_host_.push_front(made);
+  if (of_the_host_.size() > kMostKept) of_the_host_.pop_back();
 }
 
 template <class Load, class Check>
@@ -133,7 +152,7 @@ Prepared DeviceBackend::enter(int id, const Load& load, const Check& check) {
 }
 
 void DeviceBackend::hold(const Loaded& loaded, Prepared* prepared) {
-  if (!expectation_) return;
+  if (!expected_) return;
   const CheckError error = check(loaded);
   prepared->error_max = error.max;
   prepared->error_mean = error.mean;
@@ -160,7 +179,7 @@ Prepared DeviceBackend::reload(int id, const KernelRequest& request) {
 }
 
 CheckError DeviceBackend::check(const Loaded& loaded) {
-  return expectation_->check([&](const Operands& operands) {
+  return expected_->results->check([&](const Operands& operands) {
     launch(loaded, operands);
     device_->synchronize();
   });

@@ -4,6 +4,7 @@
 // isolated_backend.hpp.
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,12 @@ class DeviceBackend : public MeasureBackend {
   Prepared enter(int id, const Load& load, const Check& check);
   void hold(const Loaded& loaded, Prepared* prepared);
   void open_oracle(const std::optional<KernelRequest>& reference);
+  // The expected results of one problem. The tuner opens several problems by turns.
+  struct Expected {
+    Problem problem;
+    std::unique_ptr<Expectation> results;
+  };
+  std::shared_ptr<Expected> kept_results() const;
   CheckError check(const Loaded& loaded);
   // Returns a sentence if two runs give different bits.
   std::optional<std::string> compare_two_runs(const Loaded& loaded);
@@ -56,7 +63,8 @@ class DeviceBackend : public MeasureBackend {
   std::unique_ptr<Inputs> inputs_;
   uint64_t seed_ = 0;
   Problem problem_;
-  std::unique_ptr<Expectation> expectation_;  // nullptr: results are not checked
+  std::shared_ptr<Expected> expected_;                // nullptr: results are not checked
+  std::list<std::shared_ptr<Expected>> of_the_host_;  // computed there; newest first
   std::map<int, Loaded> loaded_;
   int next_set_ = 0;
 };

@@ -181,6 +181,7 @@ Operands Inputs::make_set(int64_t index) const {
   Operands set{};
   set.scores = &scores_;
   set.cache = cache_.timed();
+  set.append = cache_.timed_places();
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor) {
       OperandView& view = set.*tensor_of(operand.role);
@@ -254,6 +255,7 @@ Operands Inputs::poisoned() { return with_outputs_of(kPoison); }
 Operands Inputs::with_outputs_of(int byte) {
   Operands operands = set(0);
   operands.cache = cache_.checked();
+  operands.append = nullptr;
   for (const OperandSpec& operand : operands_) {
     if (!operand.written) continue;
     switch (kind_of(operand.role)) {

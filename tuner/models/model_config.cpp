@@ -10,6 +10,7 @@
 
 #include "generator/core/system/json_text.hpp"
 #include "generator/core/system/read_file.hpp"
+#include "tuner/models/cache_use.hpp"
 #include "tuner/models/diffusion_config.hpp"
 #include "tuner/models/model_towers.hpp"
 #include "tuner/models/self_attention.hpp"
@@ -320,6 +321,7 @@ ModelConfig read_model_config(const std::filesystem::path& path, const std::stri
   ModelConfig model;
   model.model_type = config.text({"model_type"});
   model.dtype = dtype_of(config);
+  model.cache_dtype = cache_dtype_of(config);
   ConfigReader(config, &model).read(read_as);
   widen_head_dims(path.string(), &model);
   check_layers(path.string(), &model);

@@ -24,6 +24,15 @@ enum class Lengths {
   kDistilled,  // kDiffusion without an unconditional half in each batch
 };
 
+// How a decoder's layer uses its cache, besides heads and head dims of its Problem.
+struct CacheUse {
+  // Latent attention keeps one vector of latent_qk columns a token. Its first latent_v columns are
+  // the values. 0: the cache holds K and V.
+  int latent_qk = 0, latent_v = 0;
+  int rotary_dim = 0;  // columns that are turned by rotary angles; 0: none
+  bool rotary_interleaved = false;
+};
+
 // One kind of attention layer: the Problem without lengths and batch.
 struct AttentionLayer {
   std::string name;  // "text: causal, window 4096"
@@ -34,11 +43,12 @@ struct AttentionLayer {
   // length.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
-  bool may_be_replaced = false;  // the fixed lengths, by --seqlen: images of another size
-  int64_t parts = 1;             // batch entries that one image or sequence is cut into
-  int64_t max_seqlen = 0;        // default lengths end here; 0: not stated
-  bool ends_at_max = false;      // no length may be above max_seqlen
-  bool may_be_padded = false;    // batches have sequences of several lengths, and no causal mask
+  bool may_be_replaced = false;   // the fixed lengths, by --seqlen: images of another size
+  int64_t parts = 1;              // batch entries that one image or sequence is cut into
+  int64_t max_seqlen = 0;         // default lengths end here; 0: not stated
+  bool ends_at_max = false;       // no length may be above max_seqlen
+  std::optional<CacheUse> cache;  // of a decoder's layers
+  bool may_be_padded = false;     // batches have sequences of several lengths, and no causal mask
   std::vector<std::string> not_supported;  // features of the layer that no kernel has yet
   std::string refused;  // why this kind is not tuned (a head dim, say); empty if it is
 };
@@ -47,6 +57,7 @@ struct ModelConfig {
   std::string model_type;
   std::vector<AttentionLayer> layers;  // each kind once
   std::optional<Dtype> dtype;          // the config's torch_dtype
+  std::optional<Dtype> cache_dtype;    // of 8 bits, if the config asks for it
   std::string published;               // the type in which such models are published, if known
   std::vector<std::string> notes;      // sentences
 };

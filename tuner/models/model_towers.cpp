@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tuner/models/cache_use.hpp"
 #include "tuner/models/layer_pattern.hpp"
 #include "tuner/models/model_scores.hpp"
 #include "tuner/models/self_attention.hpp"
@@ -166,8 +167,11 @@ class Tower {
     add_groups(Lengths::kDecoder, ahead == "all" ? Mask::kNone : Mask::kCausalBottomRight,
                fields_.integer(kPositionNames, 0));
     if (ahead == "vision" && !sees_images_) add_with_images(first);
-    if (fields_.has({"kv_lora_rank"}))
-      note("decoding on the latent form of K and V is not supported yet; only prefill is tuned");
+    if (ahead == "all") return;
+    for (size_t i = first; i < model_->layers.size(); ++i) {
+      AttentionLayer& layer = model_->layers[i];
+      if (!layer.problem.scores.mask_tensor) layer.cache = read_cache_use(fields_, layer.problem);
+    }
   }
 
   void encoder() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the operands of one layer's attention from a config: heads, head dims and the scale. Used by
-// model_towers.cpp.
+// Reads the operands of one layer's attention from a config: heads, head dims and the scale. Used
+// by model_towers.cpp.
 #pragma once
 
 #include "generator/core/problem/problem.hpp"

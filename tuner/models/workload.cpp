@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <set>
-#include <sstream>
 
+#include "generator/core/problem/op.hpp"
+#include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/json_text.hpp"
-#include "generator/core/system/read_file.hpp"
 #include "tuner/models/model_config.hpp"
 #include "tuner/models/model_path.hpp"
 #include "tuner/models/model_scores.hpp"
@@ -189,6 +188,43 @@ void add_once(const Problem& problem, std::vector<Problem>* problems, std::set<s
   if (seen->insert(to_text(problem)).second) problems->push_back(problem);
 }
 
+// Merges problems whose rows see the same keys, because they are tuned once: a window that is wider
+// than the rows hides nothing.
+void add_like_tune(const Problem& problem, std::vector<Problem>* problems,
+                   std::set<std::string>* seen) {
+  validate(problem);
+  if (seen->insert(to_text(canonical(problem))).second) problems->push_back(problem);
+}
+
+bool decodes(const ModelConfig& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(), [](const AttentionLayer& layer) {
+    return layer.cache && layer.refused.empty();
+  });
+}
+
+// Returns the sizes of serving, which depend on the type of the caches. Empty without --serving.
+std::map<Dtype, ServingSizes> sizes_by_dtype(const ModelConfig& model, const ShapeChoice& choice,
+                                             const std::vector<Dtype>& dtypes, Target target,
+                                             std::vector<std::string>* notes) {
+  std::map<Dtype, ServingSizes> sizes;
+  if (!choice.serving) return sizes;
+  if (!decodes(model))
+    throw Error(ErrorCode::kInvalidArgument,
+                "--serving is given, but the model has no decoder; must be a model that generates "
+                "tokens");
+  for (const Dtype dtype : dtypes) {
+    if (is_8_bit(dtype))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("--dtype is {} with --serving; must have 16 or 32 bits (--kv-dtype "
+                              "{} is for caches)",
+                              dtype_name(dtype), dtype_name(dtype)));
+    sizes[dtype] = serving_sizes(*choice.serving, model, dtype, target);
+    for (const std::string& note : sizes[dtype].notes)
+      if (std::find(notes->begin(), notes->end(), note) == notes->end()) notes->push_back(note);
+  }
+  return sizes;
+}
+
 void add_notes(const LayerKind& kind, Workload* workload) {
   for (const std::string& feature : kind.not_supported)
     workload->notes.push_back(
@@ -197,43 +233,6 @@ void add_notes(const LayerKind& kind, Workload* workload) {
   if (!kind.refused.empty())
     workload->notes.push_back(
         fmt::format("{}, {}: it is not tuned: {}", workload->name, kind.name, kind.refused));
-}
-
-std::string program_text(const nlohmann::json& json, const char* field) {
-  if (!json.at(field).is_string())
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not a string; must be a program in the score language", field));
-  return json.at(field).get<std::string>();
-}
-
-// Parses a line of captures, which may have been cut in the middle.
-nlohmann::json captured_json(const std::string& line) {
-  try {
-    return parse_json<nlohmann::json>(line);
-  } catch (const Error& error) {
-    throw Error(
-        error.code(),
-        fmt::format(
-            "{}; each line must be a whole object such as {{\"problem\": \"dtype=bf16,...\"}}",
-            error.what()));
-  }
-}
-
-// Parses a captured problem. Errors begin with "captured.jsonl, line 3: ...".
-Problem captured_problem(const std::string& line, const std::string& where) {
-  try {
-    const nlohmann::json json = captured_json(line);
-    if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
-      throw Error(ErrorCode::kInvalidArgument,
-                  "the line has no \"problem\" text; must be a JSON object such as {\"problem\": "
-                  "\"dtype=bf16,...\"}");
-    for (const auto& [field, kind] :
-         {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
-      if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
-    return parse_problem(json.at("problem").get<std::string>());
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
-  }
 }
 
 std::vector<std::string_view> split(std::string_view text) {
@@ -252,8 +251,9 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
                              Target target, const std::string& read_as) {
   const ModelFile file = find_model(model_text, hugging_face_cache());
   const ModelConfig model = read_model_config(file.config, read_as);
-  Workload workload{file.name, {}, model.notes, {}};
+  Workload workload{file.name, {}, model.notes, {}, decodes(model) && !choice.serving};
   const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
+  const auto serving = sizes_by_dtype(model, choice, dtypes, target, &workload.notes);
   note_padding(model, choice, &workload.notes);
   note_fixed_lengths(model, choice, &workload.notes);
   for (const AttentionLayer& layer : model.layers) {
@@ -261,6 +261,18 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
     std::set<std::string> of_kind;
     for (Dtype dtype : dtypes) {
       if (!layer.refused.empty()) break;
+      if (choice.serving && layer.cache) {
+        std::vector<std::string> lacks;
+        for (Problem problem :
+             serving_problems(*choice.serving, serving.at(dtype), layer, model, dtype, &lacks)) {
+          follow_dtype(&problem);
+          if (choice.complete && !describe(problem.op).appends) choice.complete(&problem);
+          add_like_tune(problem, &kind.problems, &of_kind);
+        }
+        if (dtype == dtypes.front())
+          kind.not_supported.insert(kind.not_supported.end(), lacks.begin(), lacks.end());
+        continue;
+      }
       for (const BatchAndLength& shape : chosen_shapes(layer, choice, target)) {
         Problem problem = layer.problem;
         set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
@@ -270,7 +282,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         if (layer.may_be_padded) problem.scores.key_lengths = choice.padded;
         set_lengths(layer, shape, &problem);
         if (choice.complete) choice.complete(&problem);
-        add_once(problem, &kind.problems, &of_kind);
+        add_like_tune(problem, &kind.problems, &of_kind);
       }
     }
     add_notes(kind, &workload);
@@ -278,7 +290,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
   }
   std::set<std::string> seen;
   for (const LayerKind& kind : workload.layer_kinds)
-    for (const Problem& problem : kind.problems) add_once(problem, &workload.problems, &seen);
+    for (const Problem& problem : kind.problems) add_like_tune(problem, &workload.problems, &seen);
   return workload;
 }
 
@@ -313,30 +325,14 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
   return workload;
 }
 
-Workload workload_from_capture(const std::filesystem::path& path) {
-  constexpr size_t kMostBytes = size_t{1} << 30;
-  std::istringstream file(
-      read_file("the captured problems", path, kMostBytes, FileKinds::kStreamsToo));
-  Workload workload{path.stem().string(), {}, {}, {}};
-  std::set<std::string> seen;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)),
-             &workload.problems, &seen);
-  }
-  if (workload.problems.empty())
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: the file has no captured problem", path.string()));
-  return workload;
-}
-
 Workload join(const std::vector<Workload>& parts) {
   Workload all;
   std::set<std::string> seen;
   for (const Workload& part : parts) {
     all.name += (all.name.empty() ? "" : " + ") + part.name;
     for (const Problem& problem : part.problems) add_once(problem, &all.problems, &seen);
+    all.decodes |= part.decodes;
+    all.remarks.insert(part.remarks.begin(), part.remarks.end());
     all.notes.insert(all.notes.end(), part.notes.begin(), part.notes.end());
     all.layer_kinds.insert(all.layer_kinds.end(), part.layer_kinds.begin(), part.layer_kinds.end());
   }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workload: the problems to tune, from a model's config.json (model_config.hpp), from problem
-// texts, or from problems that a program captured (ATTUNE_CAPTURE). Errors name file or argument,
+// texts, or from problems that a program captured (captured.hpp). Errors name file or argument,
 // key, value and the allowed values.
 #pragma once
 
-#include <filesystem>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "generator/core/problem/arch.hpp"
 #include "generator/core/problem/problem.hpp"
+#include "tuner/models/serving.hpp"
 
 namespace attune {
 
@@ -25,6 +27,8 @@ struct ShapeChoice {
   // then fp8's value replaces a problem's, even a default
   bool says_accuracy = false, says_v_layout = false;
   std::function<void(Problem*)> complete = {};  // adds to each problem before it is validated
+  // Layers of decoders get the problems of an engine instead of prefill.
+  std::optional<ServingChoice> serving = {};
 };
 
 // One kind of attention layer of a model, with its problems.
@@ -42,6 +46,9 @@ struct Workload {
   // sentences: parts of the model that are not covered, or assumptions
   std::vector<std::string> notes;
   std::vector<LayerKind> layer_kinds;  // of a model; problems of two kinds may be the same
+  bool decodes = false;                // a model with a decoder, whose serving is not in `problems`
+  // For some problems' texts, what to say of them: "3 lengths, 4096 calls, 41 % of the time".
+  std::map<std::string, std::string> remarks;
 };
 
 // `model`: a config.json, a folder, or a name in the Hugging Face cache (model_path.hpp). `target`
@@ -52,8 +59,6 @@ Workload workload_from_model(const std::string& model, const ShapeChoice& choice
 // dtype of each problem. An 8-bit dtype applies to q, k and v; o keeps 16 bits.
 Workload workload_from_problems(const std::vector<std::string>& texts,
                                 const ShapeChoice& choice = {});
-// Reads JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Skips empty lines.
-Workload workload_from_capture(const std::filesystem::path& path);
 // Returns the problems of all workloads, each once, in order.
 Workload join(const std::vector<Workload>& parts);
 

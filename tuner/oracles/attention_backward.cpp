@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tuner/oracles/gradient_pairs.hpp"
+#include "tuner/oracles/parallel.hpp"
 #include "tuner/oracles/score_gradient.hpp"
 
 namespace attune {
@@ -94,27 +95,49 @@ class GradientExpectation final : public Expectation {
     const Problem& p = problem_;
     const int ratio = p.num_heads_q / p.num_heads_kv;
     const KeyHead keys = pairs_.key_head(batch, head_kv);
-    std::vector<QueryHead> heads;
-    for (int i = 0; i < ratio; ++i) heads.push_back(pairs_.query_head(batch, head_kv * ratio + i));
+    std::vector<QueryHead> heads(static_cast<size_t>(ratio));
+    for_each_index(ratio, [&](int64_t i) {
+      heads[static_cast<size_t>(i)] = pairs_.query_head(batch, head_kv * ratio + i);
+    });
+    std::vector<RowPlace> rows;
     for (int i = 0; asks(p.backward.gradients, Gradients::kQ) && i < ratio; ++i)
       if (all || i == 0 || i == ratio - 1)
         for (const int64_t row : places(p.seqlen_q, all))
-          expect_row(heads[static_cast<size_t>(i)], keys, {batch, row, head_kv * ratio + i});
+          rows.push_back({batch, row, head_kv * ratio + i});
+    keep_each(rows, [&](const RowPlace& at) {
+      const auto head = static_cast<size_t>(at.head - head_kv * ratio);
+      return expected_row(heads[head], keys, at);
+    });
+    std::vector<RowPlace> of_keys;
     if (asks(p.backward.gradients, Gradients::kK) || asks(p.backward.gradients, Gradients::kV))
-      for (const int64_t key : places(p.seqlen_kv, all))
-        expect_key(heads, keys, {batch, key, head_kv});
+      for (const int64_t key : places(p.seqlen_kv, all)) of_keys.push_back({batch, key, head_kv});
+    keep_each(of_keys, [&](const RowPlace& at) { return expected_key(heads, keys, at); });
   }
 
-  void expect_row(const QueryHead& rows, const KeyHead& keys, const RowPlace& at) {
+  // Makes the rows at all places on several threads, and keeps them in the order of the places.
+  template <class Make>
+  void keep_each(const std::vector<RowPlace>& all, const Make& make) {
+    std::vector<std::vector<ExpectedRow>> made(all.size());
+    for_each_index(static_cast<int64_t>(all.size()), [&](int64_t i) {
+      made[static_cast<size_t>(i)] = make(all[static_cast<size_t>(i)]);
+    });
+    for (std::vector<ExpectedRow>& rows : made)
+      for (ExpectedRow& row : rows) expected_.push_back(std::move(row));
+  }
+
+  std::vector<ExpectedRow> expected_row(const QueryHead& rows, const KeyHead& keys,
+                                        const RowPlace& at) const {
     Sums dq(problem_.head_dim_qk);
     for (int64_t key = 0; key < problem_.seqlen_kv; ++key)
       if (pairs_.sees(at.row, key))
         dq.add_pair(pairs_.pair(rows, keys, at.batch, static_cast<int>(at.head), at.row, key),
                     keys.k.row(key));
-    keep(Role::kDq, at, dq.values, static_cast<double>(problem_.scale()), dq.rms_of_terms());
+    return {
+        row_of(Role::kDq, at, dq.values, static_cast<double>(problem_.scale()), dq.rms_of_terms())};
   }
 
-  void expect_key(const std::vector<QueryHead>& heads, const KeyHead& keys, const RowPlace& at) {
+  std::vector<ExpectedRow> expected_key(const std::vector<QueryHead>& heads, const KeyHead& keys,
+                                        const RowPlace& at) const {
     Sums dk(problem_.head_dim_qk);
     std::vector<double> dv(static_cast<size_t>(problem_.head_dim_v));
     const int first = static_cast<int>(at.head) * static_cast<int>(heads.size());
@@ -126,17 +149,21 @@ class GradientExpectation final : public Expectation {
         dk.add_pair(made, heads[i].q.row(row));
         add(made.p, heads[i].dout.row(row), &dv);
       }
+    std::vector<ExpectedRow> made;
     if (asks(problem_.backward.gradients, Gradients::kK))
-      keep(Role::kDk, at, dk.values, static_cast<double>(problem_.scale()), dk.rms_of_terms());
-    if (asks(problem_.backward.gradients, Gradients::kV)) keep(Role::kDv, at, dv, 1);
+      made.push_back(row_of(Role::kDk, at, dk.values, static_cast<double>(problem_.scale()),
+                            dk.rms_of_terms()));
+    if (asks(problem_.backward.gradients, Gradients::kV))
+      made.push_back(row_of(Role::kDv, at, dv, 1));
+    return made;
   }
 
-  void keep(Role role, const RowPlace& at, const std::vector<double>& values, double factor,
-            double terms = 0) {
+  ExpectedRow row_of(Role role, const RowPlace& at, const std::vector<double>& values,
+                     double factor, double terms = 0) const {
     if (problem_.backward.accumulate) factor *= 2;
     ExpectedRow row{role, at, {}, std::fabs(factor) * terms};
     for (const double value : values) row.values.push_back(static_cast<float>(factor * value));
-    expected_.push_back(std::move(row));
+    return row;
   }
 
   const OracleBench bench_;

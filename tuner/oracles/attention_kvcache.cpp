@@ -11,6 +11,7 @@
 
 #include "runtime/engine/plan.hpp"
 #include "tuner/oracles/host_scores.hpp"
+#include "tuner/oracles/parallel.hpp"
 
 namespace attune {
 namespace {
@@ -44,10 +45,13 @@ class CacheExpectation final : public Expectation {
     if (!lse.empty())
       bench_.device.copy_to_host(lse.data(), operands.lse,
                                  static_cast<int64_t>(lse.size() * sizeof(float)));
+    std::vector<float> got;  // all heads of a row; expected rows of one place follow each other
+    RowPlace read{-1, -1, 0};
     for (const ExpectedRow& expected : expected_) {
       const RowPlace& at = expected.place;
-      const std::vector<float> got =
-          tensor_rows(bench_.device, o, operands.o, at.batch, at.row, at.row + 1);
+      if (at.batch != read.batch || at.row != read.row)
+        got = tensor_rows(bench_.device, o, operands.o, at.batch, at.row, at.row + 1);
+      read = at;
       comparison.add_row(expected.values.data(), &got[static_cast<size_t>(at.head * o.columns)],
                          static_cast<int>(o.columns), at);
       comparison.add_lse(expected.lse,
@@ -99,16 +103,20 @@ class CacheExpectation final : public Expectation {
     }
     const int64_t step =
         problem_.cache.page_size > 0 ? problem_.cache.page_size : std::max<int64_t>(length, 1);
-    for (int64_t key = 0; key < length; key += step) {
-      const int64_t page = problem_.cache.page_size > 0
-                               ? lists_.page_table[static_cast<size_t>(
-                                     request * lists_.page_table_stride + key / step)]
-                               : lists_.slots[static_cast<size_t>(request)];
-      const std::vector<float> rows =
-          tensor_rows(bench_.device, tensor, view, page, 0, std::min(step, length - key));
-      all.values.insert(all.values.end(), rows.begin(), rows.end());
-      add_factors(role, page, 0, std::min(step, length - key), &all);
-    }
+    const auto page_of = [&](int64_t key) {
+      return problem_.cache.page_size > 0 ? lists_.page_table[static_cast<size_t>(
+                                                request * lists_.page_table_stride + key / step)]
+                                          : lists_.slots[static_cast<size_t>(request)];
+    };
+    const int64_t of_key = tensor.heads * tensor.columns;
+    all.values.resize(static_cast<size_t>(length * of_key));
+    for_each_index((length + step - 1) / step, [&](int64_t i) {
+      const std::vector<float> rows = tensor_rows(bench_.device, tensor, view, page_of(i * step), 0,
+                                                  std::min(step, length - i * step));
+      std::copy(rows.begin(), rows.end(), all.values.begin() + i * step * of_key);
+    });
+    for (int64_t key = 0; key < length; key += step)
+      add_factors(role, page_of(key), 0, std::min(step, length - key), &all);
     return all;
   }
 
@@ -136,10 +144,18 @@ class CacheExpectation final : public Expectation {
     const Rows q{tensor_rows(bench_.device, spec_of_role(Role::kQ), bench_.inputs.set(0).q, batch,
                              first, first + rows),
                  problem_.num_heads_q, problem_.head_dim_qk};
-    for (const int64_t row : rows_of(rows, length))
-      for (int head = 0; head < problem_.num_heads_q; ++head)
-        expect_row(request, q.at(row, head), k, v, {length - rows + row, rows, length, head},
-                   {batch, first + row, head});
+    const std::vector<int64_t> chosen = rows_of(rows, length);
+    const auto heads = static_cast<int64_t>(problem_.num_heads_q);
+    const auto count = static_cast<int64_t>(chosen.size()) * heads;
+    const size_t before = expected_.size();
+    expected_.resize(before + static_cast<size_t>(count));
+    for_each_index(count, [&](int64_t i) {
+      const int64_t row = chosen[static_cast<size_t>(i / heads)];
+      const auto head = static_cast<int>(i % heads);
+      expected_[before + static_cast<size_t>(i)] =
+          expected_row(request, q.at(row, head), k, v, {length - rows + row, rows, length, head},
+                       {batch, first + row, head});
+    });
   }
 
   // Returns all rows; or the first, the last and some rows between them, at different positions in
@@ -167,8 +183,8 @@ class CacheExpectation final : public Expectation {
     return p.window_right < 0 || key <= query.position + p.window_right;
   }
 
-  void expect_row(int64_t request, const float* q, const Rows& k, const Rows& v, const Query& query,
-                  const RowPlace& place) {
+  ExpectedRow expected_row(int64_t request, const float* q, const Rows& k, const Rows& v,
+                           const Query& query, const RowPlace& place) const {
     const Problem& p = problem_;
     const int kv_head = query.head / (p.num_heads_q / p.num_heads_kv);
     std::vector<double> scores(static_cast<size_t>(query.length),
@@ -188,7 +204,7 @@ class CacheExpectation final : public Expectation {
     }
     ExpectedRow row{place, std::vector<float>(static_cast<size_t>(p.head_dim_v)), -INFINITY};
     if (std::isfinite(largest)) fill(scores, largest, v, kv_head, query.head, &row);
-    expected_.push_back(std::move(row));
+    return row;
   }
 
   void fill(const std::vector<double>& scores, double largest, const Rows& v, int kv_head, int head,

@@ -23,11 +23,8 @@ HeadMatrix head_of(const Device& device, const OperandSpec& tensor, const Operan
   all.values.reserve(static_cast<size_t>(tensor.rows * tensor.columns));
   for (int64_t begin = 0; begin < tensor.rows; begin += kRowsAtOnce) {
     const int64_t end = std::min(begin + kRowsAtOnce, tensor.rows);
-    const std::vector<float> rows = tensor_rows(device, tensor, view, batch, begin, end);
-    for (int64_t row = 0; row < end - begin; ++row) {
-      const auto first = rows.begin() + (row * tensor.heads + head) * tensor.columns;
-      all.values.insert(all.values.end(), first, first + tensor.columns);
-    }
+    const std::vector<float> rows = head_rows(device, tensor, view, batch, head, begin, end);
+    all.values.insert(all.values.end(), rows.begin(), rows.end());
   }
   return all;
 }

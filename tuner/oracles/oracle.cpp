@@ -32,9 +32,12 @@ const Oracle& oracle_of(const Problem& problem) {
               fmt::format("op {} has no oracle in tuner/oracles", op_name(problem.op)));
 }
 
-std::vector<float> tensor_rows(const Device& device, const OperandSpec& tensor,
-                               const OperandView& view, int64_t batch, int64_t row_begin,
-                               int64_t row_end) {
+namespace {
+
+// Returns the values of some heads of rows [row_begin, row_end), as [rows, heads, columns].
+std::vector<float> rows_of_heads(const Device& device, const OperandSpec& tensor,
+                                 const OperandView& view, int64_t batch, int64_t head_begin,
+                                 int64_t head_end, int64_t row_begin, int64_t row_end) {
   const int64_t elements = (row_end - row_begin) * view.row_stride;
   std::string bytes(static_cast<size_t>(elements * dtype_bytes(tensor.dtype)), '\0');
   const int64_t first = batch * view.batch_stride + row_begin * view.row_stride;
@@ -42,13 +45,28 @@ std::vector<float> tensor_rows(const Device& device, const OperandSpec& tensor,
                       static_cast<const char*>(view.data) + first * dtype_bytes(tensor.dtype),
                       static_cast<int64_t>(bytes.size()));
   std::vector<float> values;
-  values.reserve(static_cast<size_t>((row_end - row_begin) * tensor.heads * tensor.columns));
+  values.reserve(
+      static_cast<size_t>((row_end - row_begin) * (head_end - head_begin) * tensor.columns));
   for (int64_t row = 0; row < row_end - row_begin; ++row)
-    for (int64_t head = 0; head < tensor.heads; ++head)
+    for (int64_t head = head_begin; head < head_end; ++head)
       for (int64_t i = 0; i < tensor.columns; ++i)
         values.push_back(load_element(tensor.dtype, bytes.data(),
                                       row * view.row_stride + head * view.head_stride + i));
   return values;
+}
+
+}  // namespace
+
+std::vector<float> tensor_rows(const Device& device, const OperandSpec& tensor,
+                               const OperandView& view, int64_t batch, int64_t row_begin,
+                               int64_t row_end) {
+  return rows_of_heads(device, tensor, view, batch, 0, tensor.heads, row_begin, row_end);
+}
+
+std::vector<float> head_rows(const Device& device, const OperandSpec& tensor,
+                             const OperandView& view, int64_t batch, int64_t head,
+                             int64_t row_begin, int64_t row_end) {
+  return rows_of_heads(device, tensor, view, batch, head, head + 1, row_begin, row_end);
 }
 
 }  // namespace attune

@@ -47,7 +47,8 @@ class Oracle {
  public:
   virtual ~Oracle() = default;
   virtual Op op() const = 0;
-  // Returns the spec of the reference kernel; nullopt if the oracle computes on the host.
+  // Returns the spec of the reference kernel; nullopt if the oracle computes on the host. Such
+  // expectations hold no device memory: they stay valid when the same inputs are laid out again.
   virtual std::optional<KernelSpec> reference_spec(const Problem&, Target) const {
     return std::nullopt;
   }
@@ -68,5 +69,9 @@ void add_oracle(const Oracle& oracle);
 std::vector<float> tensor_rows(const Device& device, const OperandSpec& tensor,
                                const OperandView& view, int64_t batch, int64_t row_begin,
                                int64_t row_end);
+// Returns the rows of one head alone, as [rows, columns].
+std::vector<float> head_rows(const Device& device, const OperandSpec& tensor,
+                             const OperandView& view, int64_t batch, int64_t head,
+                             int64_t row_begin, int64_t row_end);
 
 }  // namespace attune

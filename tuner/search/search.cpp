@@ -31,16 +31,6 @@ bool fits(const SearchTask& task, const Family& family, const Config& config) {
   return !family.kernel_template->unfit(task.spaces->spec(), config, task.shape);
 }
 
-// Returns all configs of the families of a group, best predicted cost first.
-std::vector<TuneCandidate> whole_space(const SearchTask& task, const std::vector<Family>& group) {
-  std::vector<TuneCandidate> all;
-  for (const Family& family : group)
-    for (const Config& config : task.spaces->configs(family))
-      if (fits(task, family, config)) all.push_back({family, config, false});
-  sort_by_cost(task, &all);
-  return all;
-}
-
 // Returns the families of each group, in the order of the groups' first families.
 std::vector<std::vector<Family>> groups_of(const std::vector<Family>& families) {
   std::vector<std::vector<Family>> groups;
@@ -77,6 +67,12 @@ TuneCandidate default_of(const SearchTask& task, const Family& family) {
           family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape,
                                                  task.facts),
           false};
+}
+
+TuneCandidate first_default(const SearchTask& task, const std::vector<Family>& families) {
+  TuneCandidate candidate = default_of(task, families.front());
+  candidate.is_default = true;
+  return candidate;
 }
 
 // Returns the number of knobs that differ. Both configs must be from one space.
@@ -160,21 +156,29 @@ bool SearchSpaces::is_legal(const TuneCandidate& candidate) {
   return !walked(candidate.family).space.broken(candidate.config);
 }
 
+std::vector<TuneCandidate> whole_space(const SearchTask& task,
+                                       const std::vector<Family>& families) {
+  std::vector<TuneCandidate> all;
+  for (const Family& family : families)
+    for (const Config& config : task.spaces->configs(family))
+      if (fits(task, family, config)) all.push_back({family, config, false});
+  sort_by_cost(task, &all);
+  return all;
+}
+
 TuneCandidate default_candidate(const SearchTask& task) {
-  TuneCandidate candidate = default_of(task, task.families().front());
-  candidate.is_default = true;
-  return candidate;
+  return first_default(task, task.families());
 }
 
 std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan,
                                             uint64_t seed,
                                             const std::vector<TuneCandidate>& hints) {
   Collection found;
-  found.add(default_candidate(task));
+  const std::vector<Family> families = task.families();
+  found.add(first_default(task, families));
   for (const TuneCandidate& hint : hints)
     if (task.spaces->is_legal(hint) && fits(task, hint.family, hint.config))
       found.add({hint.family, hint.config, false});
-  const std::vector<Family> families = task.families();
   for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
   const std::vector<std::vector<Family>> groups = groups_of(families);
   for (size_t i = 0; i < (plan.whole_space ? groups.size() : 1); ++i) {

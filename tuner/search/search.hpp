@@ -69,6 +69,8 @@ struct SearchTask {
   }
 };
 
+// Returns all configs of these families that suit the shape, best predicted cost first.
+std::vector<TuneCandidate> whole_space(const SearchTask& task, const std::vector<Family>& families);
 // Returns the candidate that a runtime without tuning would use: the best family's default.
 TuneCandidate default_candidate(const SearchTask& task);
 // Returns candidates without duplicates, the default first. Leaves out illegal hints.

@@ -373,6 +373,11 @@ class TuneLoop {
 
 MeasurePolicy measure_policy() { return {"v2 cold-l2 interleaved, final under load"}; }
 
+TunePreview preview(const std::vector<Problem>& problems, Effort effort) {
+  const BudgetShares shares(group_by_spec(problems), effort_plan(effort), 0);
+  return {shares.num_shapes(), shares.total()};
+}
+
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
                 const std::vector<Problem>& problems, const TuneOptions& options) {
   const std::vector<Group> groups = group_by_spec(problems);

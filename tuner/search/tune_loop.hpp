@@ -79,6 +79,14 @@ struct TuneReport {
   double budget_s = 0;
 };
 
+// Says what tune() would do with problems of which none is tuned. Problems whose rows see the same
+// keys count as one shape.
+struct TunePreview {
+  size_t num_shapes = 0;
+  double budget_s = 0;  // by the effort
+};
+TunePreview preview(const std::vector<Problem>& problems, Effort effort);
+
 // Tunes the problems. `store` may be null: nothing is kept. Throws Error if the device, the
 // compiler or the oracle is missing.
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,

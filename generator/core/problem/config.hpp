@@ -31,6 +31,11 @@ class Config {
   std::vector<std::pair<std::string, int64_t>> knobs_;
 };
 
+// Returns the value of a knob that the config has, as an int.
+inline int as_int(const Config& config, std::string_view knob) {
+  return static_cast<int>(config.at(knob));
+}
+
 // Throws kInvalidArgument for anything but knob=integer[,knob=integer ...].
 Config parse_config(std::string_view text);
 

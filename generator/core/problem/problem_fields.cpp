@@ -151,8 +151,6 @@ int64_t window_side(Text key, Text text) {
   return std::max<int64_t>(side, -1);
 }
 
-std::string open_or_number(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
-
 ProblemField window_field() {
   return {
       .part = Part::kSpec,
@@ -175,8 +173,8 @@ ProblemField window_field() {
       .brief =
           [](const Problem& p) {
             if (p.window_left < 0 && p.window_right < 0) return std::string();
-            return fmt::format("window={}:{}", open_or_number(p.window_left),
-                               open_or_number(p.window_right));
+            return fmt::format("window={}:{}", window_side_text(p.window_left),
+                               window_side_text(p.window_right));
           }};
 }
 
@@ -401,6 +399,8 @@ std::vector<ProblemKey> make_keys() {
 }
 
 }  // namespace
+
+std::string window_side_text(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
 
 const std::deque<ProblemField>& problem_fields() { return mutable_fields(); }
 

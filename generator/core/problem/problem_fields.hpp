@@ -58,6 +58,9 @@ void add_problem_field(ProblemField field);
 using Features = std::vector<const ProblemField*>;
 Features features_of(const KernelSpec& spec);
 
+// Returns one side of a window as problem texts have it: "-" for an open side.
+std::string window_side_text(int64_t side);
+
 // A key in a problem's text. Some keys set two fields.
 struct ProblemKey {
   std::string name;      // "mask"

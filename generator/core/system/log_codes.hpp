@@ -68,10 +68,10 @@ inline constexpr std::array kLogCodes{
     LogCodeEntry{LogCode::kKernelPassedOver, LogLevel::kWarning,
                  "the best kernel cannot run; the next best is used"},
     LogCodeEntry{LogCode::kNotTuned, LogLevel::kWarning,
-                 "a problem runs with the config of another shape or a default; once per problem"},
-    LogCodeEntry{
-        LogCode::kTunedElsewhere, LogLevel::kInfo,
-        "a problem runs with the config tuned for its bucket of lengths; once per problem"},
+                 "a problem runs with the config of another shape or a default; once per bucket of "
+                 "lengths"},
+    LogCodeEntry{LogCode::kTunedElsewhere, LogLevel::kInfo,
+                 "a problem runs with the config tuned for its bucket of lengths; once per bucket"},
     LogCodeEntry{LogCode::kNvrtcPassedOver, LogLevel::kWarning,
                  "a compiler library was found and is not used"},
     LogCodeEntry{LogCode::kTuneNotStoredYet, LogLevel::kWarning,

@@ -34,12 +34,6 @@ constexpr int kSpareOfElements = 48;  // for programs that read several elements
 
 using Broken = std::optional<std::string>;
 
-// Returns the values of a knob; knobs of an absent kernel have one value.
-std::vector<int64_t> values(bool there, std::vector<int64_t> all) {
-  if (!there) all.resize(1);
-  return all;
-}
-
 // Knob values that the two kernels share.
 struct Sides {
   std::vector<int64_t> stay_rows, warps, stages;
@@ -52,11 +46,11 @@ Sides sides(const Arch& arch) {
 std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes(spec, Gradients::kQ);
   const Sides all = sides(arch);
-  return {{"block_m", values(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
-          {"block_n", values(there, {32, 64, 16, 48}), "keys per step of dq"},
-          {"warps", values(there, all.warps), "warps of a block of dq"},
-          {"kv_slots", values(there, all.stages), "steps of dq in shared memory"},
-          {"blocks_per_sm", values(there, {1, 2, 3, 4}),
+  return {{"block_m", values_if(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
+          {"block_n", values_if(there, {32, 64, 16, 48}), "keys per step of dq"},
+          {"warps", values_if(there, all.warps), "warps of a block of dq"},
+          {"kv_slots", values_if(there, all.stages), "steps of dq in shared memory"},
+          {"blocks_per_sm", values_if(there, {1, 2, 3, 4}),
            "blocks of dq per multiprocessor that registers allow"}};
 }
 
@@ -64,13 +58,13 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
   const Sides all = sides(arch);
-  return {{"key_block_n", values(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
-          {"key_block_m", values(there, {32, 64, 16, 48}), "rows per step of dk and dv"},
-          {"key_warps", values(there, all.warps), "warps of a block of dk and dv"},
-          {"q_slots", values(there, all.stages), "steps of dk and dv in shared memory"},
-          {"key_blocks_per_sm", values(there, {1, 2, 3, 4}),
+  return {{"key_block_n", values_if(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
+          {"key_block_m", values_if(there, {32, 64, 16, 48}), "rows per step of dk and dv"},
+          {"key_warps", values_if(there, all.warps), "warps of a block of dk and dv"},
+          {"q_slots", values_if(there, all.stages), "steps of dk and dv in shared memory"},
+          {"key_blocks_per_sm", values_if(there, {1, 2, 3, 4}),
            "blocks of dk and dv per multiprocessor that registers allow"},
-          {"split_kv", values(both, {0, 1}), "separate kernels for dk and dv"}};
+          {"split_kv", values_if(both, {0, 1}), "separate kernels for dk and dv"}};
 }
 
 // Shared memory that the driver reserves in each block, from sm_80 on.
@@ -222,13 +216,10 @@ class BackwardSm80 final : public KernelTemplate {
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config& config) const override {
     const bool split = config.at("split_kv") != 0;
-    const auto yes = [](const char* name, bool value) {
-      return Constant{"bool", name, value ? "true" : "false"};
-    };
-    return {yes("kInOrder", true),
-            yes("kHasKeys", makes_keys(spec)),
-            yes("kKeysMakeK", makes(spec, Gradients::kK)),
-            yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
+    return {bool_constant("kInOrder", true),
+            bool_constant("kHasKeys", makes_keys(spec)),
+            bool_constant("kKeysMakeK", makes(spec, Gradients::kK)),
+            bool_constant("kKeysMakeV", makes(spec, Gradients::kV) && !split),
             {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
   }
 

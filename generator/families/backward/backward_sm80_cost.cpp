@@ -27,8 +27,6 @@ constexpr double kBarrierClocks = 500.0;  // per step, shared by the blocks of a
 constexpr double kNothingInFlight = 1200.0;
 constexpr double kTileClocks = 4000.0;  // start, first loads, store
 
-int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
-
 // The work of a warp in a step.
 struct StepWork {
   double mma = 0;           // products
@@ -73,10 +71,11 @@ double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, doub
 }
 
 MmaGradientKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMakes makes) {
-  return {makes,
-          {knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "key_warps"), knob(c, "q_slots"),
-           spec.head_dim_qk, spec.head_dim_v, makes != BackwardMakes::kDv, true},
-          knob(c, "key_blocks_per_sm")};
+  return {
+      makes,
+      {as_int(c, "key_block_n"), as_int(c, "key_block_m"), as_int(c, "key_warps"),
+       as_int(c, "q_slots"), spec.head_dim_qk, spec.head_dim_v, makes != BackwardMakes::kDv, true},
+      as_int(c, "key_blocks_per_sm")};
 }
 
 }  // namespace
@@ -90,15 +89,15 @@ int MmaGradientKernel::accumulators() const {
 
 MmaGradientKernel mma_rows_kernel(const KernelSpec& spec, const Config& c) {
   return {BackwardMakes::kDq,
-          {knob(c, "block_m"), knob(c, "block_n"), knob(c, "warps"), knob(c, "kv_slots"),
+          {as_int(c, "block_m"), as_int(c, "block_n"), as_int(c, "warps"), as_int(c, "kv_slots"),
            spec.head_dim_qk, spec.head_dim_v, true, false},
-          knob(c, "blocks_per_sm")};
+          as_int(c, "blocks_per_sm")};
 }
 
 std::vector<MmaGradientKernel> mma_keys_kernels(const KernelSpec& spec, const Config& c) {
   const bool k = asks(spec.backward.gradients, Gradients::kK),
              v = asks(spec.backward.gradients, Gradients::kV);
-  if (k && v && knob(c, "split_kv") != 0)
+  if (k && v && as_int(c, "split_kv") != 0)
     return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
   if (!k && !v) return {};
   return {keys_kernel(spec, c,

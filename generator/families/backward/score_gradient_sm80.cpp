@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "generator/core/problem/op.hpp"
+#include "generator/families/backward/made_gradients.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
@@ -40,7 +41,6 @@ static_assert(static_cast<int>(Repeats::kHeads) == kRepeatsHeads);
 static_assert(static_cast<int>(Repeats::kRows) == kRepeatsRows);
 static_assert(static_cast<int>(Repeats::kKeys) == kRepeatsKeys);
 
-int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
 int gradient_of(const KernelSpec& spec) {
   return static_cast<int>(layout_of(spec.backward.score_gradient));
 }
@@ -54,10 +54,10 @@ bool has_sums(const KernelSpec& spec) {
 }
 
 BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
-  return {knob(c, "block_m"),
-          knob(c, "block_n"),
-          knob(c, "warps"),
-          knob(c, "kv_slots"),
+  return {as_int(c, "block_m"),
+          as_int(c, "block_n"),
+          as_int(c, "warps"),
+          as_int(c, "kv_slots"),
           spec.head_dim_qk,
           spec.head_dim_v,
           true,
@@ -68,19 +68,19 @@ BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
 // after the ring.
 int shared_bytes(const KernelSpec& spec, const Config& c) {
   return backward_sm80_layout(tile_of(spec, c)).state +
-         score_gradient_tile_bytes(gradient_of(spec), repeats_of(spec), knob(c, "block_m"),
-                                   knob(c, "block_n"));
+         score_gradient_tile_bytes(gradient_of(spec), repeats_of(spec), as_int(c, "block_m"),
+                                   as_int(c, "block_n"));
 }
 
 int register_cap(const Arch& arch, const Config& c) {
   const int per_thread =
-      arch.registers_per_sm / (32 * knob(c, "warps") * knob(c, "blocks_per_sm")) / 8 * 8;
+      arch.registers_per_sm / (32 * as_int(c, "warps") * as_int(c, "blocks_per_sm")) / 8 * 8;
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
 int registers_needed(const KernelSpec& spec, const Config& c) {
   const int row_tiles = backward_sm80_layout(tile_of(spec, c)).row_tiles;
-  return row_tiles * knob(c, "block_n") + kOtherRegisters + 8 * row_tiles +
+  return row_tiles * as_int(c, "block_n") + kOtherRegisters + 8 * row_tiles +
          (has_score_stage(spec) ? kRegistersOfPrograms : 0) +
          (has_mask_program(spec) ? kRegistersOfPrograms : 0) +
          (reads_several_elements(spec) ? kRegistersOfSeveralElements : 0) +
@@ -90,12 +90,13 @@ int registers_needed(const KernelSpec& spec, const Config& c) {
 // True for the smallest config. A spec of many parts has only this one, and spills a little with
 // it.
 bool is_smallest(const Config& c) {
-  return knob(c, "block_n") == 16 && knob(c, "block_m") == 16 * knob(c, "warps") &&
-         knob(c, "blocks_per_sm") == 1;
+  return as_int(c, "block_n") == 16 && as_int(c, "block_m") == 16 * as_int(c, "warps") &&
+         as_int(c, "blocks_per_sm") == 1;
 }
 
 std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, const Config& c) {
-  const int rows = knob(c, "block_m"), warps = knob(c, "warps"), blocks = knob(c, "blocks_per_sm");
+  const int rows = as_int(c, "block_m"), warps = as_int(c, "warps"),
+            blocks = as_int(c, "blocks_per_sm");
   if (rows != 16 * warps && rows != 32 * warps)
     return fmt::format("block_m is {}; must be 16 or 32 rows for each of {} warps", rows, warps);
   const int bytes = shared_bytes(spec, c);
@@ -125,8 +126,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const auto values = [&](std::vector<int64_t> all) {
-      if (!has_scores(spec)) all.resize(1);
-      return all;
+      return values_if(has_scores(spec), std::move(all));
     };
     const std::vector<int64_t> stages =
         copies_ahead(arch) ? std::vector<int64_t>{2, 1, 3} : std::vector<int64_t>{1};
@@ -184,7 +184,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
     parts.insert(parts.begin(), ArgumentPart::kScores);
     if (has_scores(spec))
       all.steps.push_back({.parts = parts,
-                           .threads = static_cast<unsigned>(32 * knob(config, "warps")),
+                           .threads = static_cast<unsigned>(32 * as_int(config, "warps")),
                            .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))});
     if (has_sums(spec))
       all.steps.push_back({.entry = "attune_sum",
@@ -196,7 +196,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
+    const int block_m = as_int(config, "block_m"), block_n = as_int(config, "block_n");
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, block_m, kKeyBlockM);
     const int64_t heads = shape.num_heads_q;
     const int64_t tiles = (shape.seqlen_q + block_m - 1) / block_m;
@@ -217,17 +217,17 @@ class ScoreGradientSm80 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     if (!has_scores(spec)) return operand_bytes(problem_of(spec, shape));
-    const double block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
+    const double block_m = as_int(config, "block_m"), block_n = as_int(config, "block_n");
     const int resident = std::min(
         {4, arch.shared_bytes_per_sm / (shared_bytes(spec, config) + kReservedBytes),
-         arch.registers_per_sm / (32 * knob(config, "warps") * registers_needed(spec, config))});
-    const double warps = std::max(1, resident) * knob(config, "warps");
-    const double waits = (knob(config, "kv_slots") == 1 ? 12.0 : 6.0) / warps;
+         arch.registers_per_sm / (32 * as_int(config, "warps") * registers_needed(spec, config))});
+    const double warps = std::max(1, resident) * as_int(config, "warps");
+    const double waits = (as_int(config, "kv_slots") == 1 ? 12.0 : 6.0) / warps;
     // The sums of a tile lie between barriers of its block; other blocks fill that time. Short
     // steps have as many diagonals as long ones.
     const double sums = has_sums(spec) ? 0.45 / std::max(1, resident) + 16 / block_n : 0.0;
     // A small penalty if blocks_per_sm differs from the number of blocks that fit.
-    const double unused = 0.001 * std::abs(resident - knob(config, "blocks_per_sm"));
+    const double unused = 0.001 * std::abs(resident - as_int(config, "blocks_per_sm"));
     return useful_flops(problem_of(spec, shape)) *
            (1 + 24 / block_m + 8 / block_n + waits + sums + unused);
   }
@@ -236,7 +236,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
   // Returns the number of blocks of a launch. With few tiles, blocks share a tile's keys.
   static unsigned blocks_of(const KernelSpec& spec, const Config& config, const Shape& shape,
                             const DeviceFacts& device) {
-    const int64_t block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
+    const int64_t block_m = as_int(config, "block_m"), block_n = as_int(config, "block_n");
     const int64_t rows = std::max<int64_t>(1, (shape.seqlen_q + block_m - 1) / block_m);
     // Without batch entries there are no sums, and dscores of a table is zero: attune_sum writes
     // it.

@@ -36,8 +36,6 @@ enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/cache_sm90/
 
 constexpr int kWidestHead = 256, kLeastBoxRows = 8;
 
-int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
-
 int box_rows(const KernelSpec& spec, int block_n) {
   return spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, block_n) : block_n;
 }

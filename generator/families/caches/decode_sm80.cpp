@@ -42,8 +42,6 @@ constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
 
-int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
-
 bool has_boxes(const Config& config) { return config.at("loads") >= kBoxes; }
 
 // Returns the number of warps that share a ring: with TMA boxes over heads, the heads of a gang
@@ -303,9 +301,8 @@ class DecodeSm80 final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
-    std::vector<Constant> constants{
-        {"bool", "kIsScored", is_scored(spec) ? "true" : "false"},
-        {"bool", "kStartsEarly", arch.compute_capability >= 90 ? "true" : "false"}};
+    std::vector<Constant> constants{bool_constant("kIsScored", is_scored(spec)),
+                                    bool_constant("kStartsEarly", arch.compute_capability >= 90)};
     if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
     return constants;
   }

@@ -36,8 +36,6 @@ const Served& serves_latent_caches() {
   return served;
 }
 
-int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
-
 // True if keys are the rows of products (cuda/mla_sm90/mla_keys_first.cuh).
 bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
 
@@ -66,6 +64,7 @@ std::vector<WgmmaProduct> products_of_keys(const MlaSm90Layout& layout, int rows
 // Tiles of a call: rows of a request per tile and head, and groups of heads.
 struct Tiles {
   int64_t rows, of_request, groups, batch;
+  int64_t used;  // rows of Q in a tile: tokens times heads
 
   int64_t count() const { return of_request * groups * batch; }
 };
@@ -73,7 +72,8 @@ struct Tiles {
 Tiles tiles_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
   const int64_t pack = config.at("pack_heads");
   const int64_t heads = std::min<int64_t>(pack, spec.gqa_ratio), rows = config.at("rows") / pack;
-  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.num_heads_q / heads, shape.batch};
+  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.num_heads_q / heads, shape.batch,
+          heads * std::min(shape.seqlen_q, rows)};
 }
 
 class MlaSm90 final : public KernelTemplate {
@@ -211,13 +211,16 @@ class MlaSm90 final : public KernelTemplate {
 
   // Returns approximate clocks of the block with the most work. The products of a step are bound by
   // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
-  // of the shorter. If keys come first, half as many threads join parts.
+  // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
+  // them. The constants are a fit to 1424 timings (LOG.md).
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;
+    constexpr double kMeeting = 350, kBytesOfMemory = 21, kHides = 8;
+    constexpr double kJoin = 1700, kJoinOfRow = 285, kSecondJoin = 0.85;
     const Tiles tiles = tiles_of(config, spec, shape);
     const bool keys_first = has_keys_first(config);
-    const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 650 : 400;
+    const auto used = static_cast<double>(tiles.used);
+    const double of_tile = keys_first ? 800 : 2800, of_part = used * (keys_first ? 65 : 30);
     const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
     // Readers of a key
@@ -237,8 +240,10 @@ class MlaSm90 final : public KernelTemplate {
     const bool cut = share < steps || count > blocks;
     const int parts = static_cast<int>(std::ceil(steps / share)) + 1,
               group = cache_join_group(parts);
-    const double joined = group == parts ? parts : 2.0 * group;
-    const double join = cut ? kJoin + joined * of_part : 0;
+    const bool twice = group != parts;
+    const double joined = twice ? 2.0 * group : parts;
+    const double of_join = (kJoin + kJoinOfRow * used) * (twice ? 1 + kSecondJoin : 1);
+    const double join = cut ? of_join + joined * of_part : 0;
     return share * step + pieces * of_tile + join + 10 * tile_overhead + least;
   }
 

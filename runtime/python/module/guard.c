@@ -60,7 +60,7 @@ static int is_scope(PyObject* scope) {
 
 /* True if a guard passes the tensors. The guard that passed last is moved to the front. */
 int guards_pass(Guards* guards, const Key* key) {
-  if (in_dispatch_mode()) return 0;
+  if (is_observed()) return 0;
   int passed = 0, num_tensors;
   PyObject* tensors = tensors_of(key, &num_tensors);
   for (int i = 0; tensors != NULL && !passed && i < guards->count; ++i) {

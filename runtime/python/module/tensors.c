@@ -10,9 +10,10 @@ static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
 static PyObject* make_guard;           /* or None */
-static PyObject* is_grad_enabled;      /* a function of PyTorch, like the next three */
+static PyObject* is_grad_enabled;      /* a function of PyTorch, like the next four */
 static PyObject* count_dispatch_modes; /* modes that observe calls */
 static PyObject* is_tracing;           /* torch.jit.trace, which observes calls too */
+static PyObject* is_profiled;          /* torch.profiler likewise */
 static PyObject* is_autocast_on;
 static PyObject* autocast_state; /* its settings */
 static PyObject* forward_ad;     /* the module, which knows the depth of nested derivatives */
@@ -46,9 +47,8 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
 /* Keeps the objects that _probe() in _quick.py returned after the capsule: those that `questions`
  * lists. Only the first call has an effect; they are kept for the life of the process. */
 static void take_questions(PyObject* answer) {
-  PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes,
-                            &is_tracing, &is_autocast_on,  &autocast_state,
-                            &forward_ad};
+  PyObject** questions[] = {&make_guard,  &is_grad_enabled, &count_dispatch_modes, &is_tracing,
+                            &is_profiled, &is_autocast_on,  &autocast_state,       &forward_ad};
   enum { kQuestions = sizeof questions / sizeof *questions };
   if (is_grad_enabled != NULL || PyTuple_Size(answer) != kQuestions + 1) return;
   for (int i = 0; i < kQuestions; ++i) {
@@ -132,8 +132,9 @@ static int in_forward_derivative(void) {
   return inside;
 }
 
-int in_dispatch_mode(void) {
-  return (count_dispatch_modes != NULL && watches(count_dispatch_modes)) || in_forward_derivative();
+int is_observed(void) {
+  if (count_dispatch_modes == NULL) return in_forward_derivative();
+  return watches(count_dispatch_modes) || watches(is_profiled) || in_forward_derivative();
 }
 
 PyObject* autocast_scope(void) {
@@ -146,7 +147,7 @@ PyObject* autocast_scope(void) {
 /* Asks PyTorch once per call. Guards see autocast and torch.jit.trace; without guards Python looks
  * at such calls. */
 static Recording ask_recording(void) {
-  if (in_dispatch_mode() || watches(is_tracing)) return kWatched;
+  if (is_observed() || watches(is_tracing)) return kWatched;
   if (guard_maker() == NULL && watches(is_autocast_on)) return kWatched;
   return may_record() ? kRecording : kNotRecording;
 }

@@ -74,8 +74,8 @@ int is_special(const Operand* operand, Recording* recording);
 
 /* The next three functions return true also if PyTorch cannot answer. */
 int requires_gradient(PyObject* tensor);
-int may_record(void);       /* PyTorch records the history of results now */
-int in_dispatch_mode(void); /* guards do not always see these modes */
+int may_record(void);  /* PyTorch records the history of results now */
+int is_observed(void); /* by dispatch modes or a profiler, which guards do not always see */
 
 /* Returns the settings of autocast, a new reference; NULL if it is off. */
 PyObject* autocast_scope(void);

@@ -27,6 +27,7 @@
 #include "tuner/measure/measure_worker.hpp"
 #include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/search/compile_pool.hpp"
+#include "tuner/search/search.hpp"
 
 namespace attune {
 namespace {
@@ -244,19 +245,13 @@ class Draw {
   std::vector<Entrant> entrants_;
 };
 
+// Returns the legal configs that suit the shape, best predicted cost first.
 std::vector<Config> sorted_configs(const Family& family, const KernelSpec& spec, const Shape& shape,
                                    const DeviceFacts& facts) {
-  const KernelTemplate& t = *family.kernel_template;
-  std::vector<std::pair<double, Config>> priced;
-  for (Config& config : t.space(spec, family.arch).enumerate()) {
-    if (t.unfit(spec, config, shape)) continue;
-    const double cost = t.predicted_cost(spec, family.arch, config, shape, facts);
-    priced.emplace_back(cost, std::move(config));
-  }
-  std::stable_sort(priced.begin(), priced.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const SearchTask task{std::make_shared<SearchSpaces>(spec, std::vector{family}), shape, facts};
   std::vector<Config> sorted;
-  for (auto& [unused, config] : priced) sorted.push_back(std::move(config));
+  for (TuneCandidate& candidate : whole_space(task, {family}))
+    sorted.push_back(std::move(candidate.config));
   return sorted;
 }
 

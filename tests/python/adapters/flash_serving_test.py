@@ -327,6 +327,7 @@ class RowsTest(unittest.TestCase):
         self.assertEqual((ends.dtype, used.dtype), (torch.int32, torch.int32))
         self.assertTrue(torch.equal(rows, x[mask.bool()]))
         back = attune.flash.pad_input(rows, indices, 3, 4)
+        self.assertTrue(torch.equal(back, attune.flash.pad_input(rows, indices.int(), 3, 4)))  # as transformers decodes
         self.assertTrue(torch.equal(back, x * mask[..., None, None]))
         (back * x.detach()).sum().backward()
         for wrong in (torch.zeros(3, 4, device=DEVICE), mask[:, :3], mask[0]):

@@ -276,7 +276,7 @@ void leave_advice_to_the_table() {
 int bench(const Options& options) {
   leave_advice_to_the_table();
   read_stored_programs(options.machine, options.workload.problems);
-  Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options);
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   Engine engine(device, looking_options(options.machine));

@@ -130,7 +130,7 @@ int check(const Options& options) {
   if (!options.template_name.empty()) template_by_name(options.template_name);  // or a list of all
   if (options.fuzz > 0) return fuzz(options);
   read_stored_programs(options.machine, options.workload.problems);
-  Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options);
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   const DeviceTarget target(device);

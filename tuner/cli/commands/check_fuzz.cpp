@@ -41,7 +41,7 @@ Json failure_json(const FuzzFailure& failure, const Device& device) {
 void run_problems(const FuzzOptions& options, const RunOptions& run, const Engine& engine,
                   Fuzz* fuzz) {
   const Device& device = engine.device();
-  for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
+  for (const Problem& problem : workload_of(run).problems) {
     const Op attention = Problem{}.op;  // the op of all cases
     if (problem.op != attention)
       throw Error(ErrorCode::kUnsupported, fmt::format("op is {}; must be {} with --fuzz",

@@ -217,9 +217,11 @@ void add_compile(Command program, int* exit_code) {
       &options->json);
   add_workload_options(command, &options->workload);
   command
-      .add_option("--arch", options->archs,
-                  "Comma-separated list of sm_75 ... sm_121, cpu and auto (this machine's arch); "
-                  "or all (every CUDA arch)")
+      .add_option(
+          "--arch", options->archs,
+          "Comma-separated list of sm_75 ... sm_121, cpu and auto or native (this machine's "
+          "arch); or all (every CUDA arch). sm_90 means sm_90a. Names of GPUs: " +
+              known_gpus())
       .shows_default();
   command.add_option("--template", options->template_name,
                      "Kernel template (default: the best that serves the problem)");

@@ -13,12 +13,12 @@
 #include "generator/core/system/json_text.hpp"
 #include "generator/render/renderer.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/emit_page.hpp"
 #include "tuner/cli/commands/source_header.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/disassembly.hpp"
+#include "tuner/cli/output/emit_page.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/cli/program_options.hpp"
 
@@ -259,9 +259,11 @@ void add_emit(Command program, int* exit_code) {
   add_problem_option(command, &options->problem);
   add_program_options(command, &options->programs);
   command
-      .add_option("--arch", options->archs,
-                  "Comma-separated list of sm_75 ... sm_121, cpu and auto (this machine's arch); "
-                  "or all (every CUDA arch)")
+      .add_option(
+          "--arch", options->archs,
+          "Comma-separated list of sm_75 ... sm_121, cpu and auto or native (this machine's "
+          "arch); or all (every CUDA arch). sm_90 means sm_90a. Names of GPUs: " +
+              known_gpus())
       .shows_default();
   command.add_option("--template", options->template_name,
                      "Kernel template (default: the best that serves the problem)");

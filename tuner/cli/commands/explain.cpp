@@ -12,9 +12,11 @@
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/options.hpp"
+#include "tuner/cli/arch_device.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/explain_model.hpp"
 #include "tuner/cli/commands/explain_more.hpp"
+#include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/record_output.hpp"
 #include "tuner/cli/program_options.hpp"
@@ -29,6 +31,7 @@ struct Options {
   std::string problem;
   ProgramOptions programs;
   std::string policy;  // empty: from the environment
+  std::string arch;    // of a GPU that need not be here; empty: this machine's
   bool all = false;    // lists templates of other ops and targets too
 };
 
@@ -104,7 +107,10 @@ int explain(const Options& options) {
       of_model ? Problem{} : parse_problem_with(options.programs, options.problem);
   EngineOptions engine_settings = looking_options(options.machine);
   if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
-  const Engine engine(open_machine(options.machine.target), engine_settings);
+  if (!options.arch.empty()) engine_settings.use_store = false;  // holds winners of other devices
+  const Engine engine(options.arch.empty() ? open_machine(options.machine.target)
+                                           : device_of_arch(arch_by_name(options.arch)),
+                      engine_settings);
   if (of_model) {
     WorkloadOptions model = options.model;
     model.programs = options.programs;
@@ -171,6 +177,9 @@ void add_explain(Command program, int* exit_code) {
                   "problem) or strict (tuned for this shape or for similar lengths). Default: "
                   "$ATTUNE_POLICY, else default")
       .one_of({"default", "nearest", "strict"});
+  command.add_option("--arch", options->arch,
+                     "Explain for a typical GPU of this arch instead of this machine, without its "
+                     "store: sm_80, sm_90, h100, ...");
   command.add_flag(
       "--all", options->all,
       "List the templates of other ops and targets too, and why they do not serve this problem");

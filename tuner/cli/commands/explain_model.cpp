@@ -42,7 +42,8 @@ std::string choice_text(const Engine& engine, const Problem& problem) {
 }  // namespace
 
 int explain_model(const WorkloadOptions& options, const Engine& engine, bool json) {
-  Workload workload = workload_of(options, engine.device().target());
+  Workload workload =
+      workload_of(options, engine.device().target(), engine.device().memory_bytes());
   note_slow_kernels(engine.device().archs().front(), &workload);
   if (const std::string text = untested_gpu_text(engine.device().identity()); !text.empty())
     add_note(text, &workload);

@@ -95,7 +95,8 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
   const auto is_chosen = [&](const std::string& arch) {
     return archs.empty() || std::any_of(archs.begin(), archs.end(), [&](const std::string& one) {
-             return one == arch || (one == "cpu" && arch.starts_with("cpu:"));
+             return arch_meant(one) == arch || one == arch ||
+                    (one == "cpu" && arch.starts_with("cpu:"));
            });
   };
   std::vector<Wanted> wanted = all_wanted(options);

@@ -44,12 +44,12 @@ struct Options : RunOptions {
   int replicate = 1;
 };
 
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
+std::atomic<int> interrupted{0};  // the signal
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
 
 // The first Ctrl-C ends the tune in good order; a second one ends the program.
 void on_signal(int signal) {
-  interrupted = true;
+  interrupted = signal;
   std::signal(signal, SIG_DFL);
 }
 
@@ -165,8 +165,11 @@ std::string report_text(const TuneReport& report, const Device& device,
 }
 
 // Returns the exit code. A shape that has no winner although its search is complete has no working
-// kernel. A shape with an error and no trial lost its device or its measuring process.
+// kernel. A shape with an error and no trial lost its device or its measuring process. After a
+// signal, returns what a shell gives for it: 130 for Ctrl-C.
 int exit_code_for(const TuneReport& report, bool budget_given) {
+  constexpr int kSignals = 128;
+  if (report.interrupted && interrupted != 0) return kSignals + interrupted;
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
     if (shape.error && shape.trials.empty() && !report.interrupted)
@@ -212,7 +215,7 @@ TuneOptions settings_of(const Options& options) {
   settings.refresh = options.refresh;
   settings.retry_failed = options.retry_failed;
   settings.compile_threads = options.jobs;
-  settings.stop = [] { return interrupted.load(); };
+  settings.stop = [] { return interrupted != 0; };
   return settings;
 }
 
@@ -227,13 +230,22 @@ TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems,
 }
 
 int show_workload(const Options& options, const Workload& workload) {
+  const TunePreview all = preview(workload.problems, effort_of(options.effort));
+  const double given_s = seconds_of(options.budget);
+  const double budget_s = given_s > 0 ? given_s : all.budget_s;
   if (!options.json) {
-    print(workload_text(workload));
+    print(workload_text(workload) +
+          fmt::format("{} shape{} to tune: up to {:.0f} s{}\n", all.num_shapes,
+                      all.num_shapes == 1 ? "" : "s", budget_s,
+                      given_s > 0 ? "" : fmt::format(" with --effort {}", options.effort)));
     return kOk;
   }
   Json problems = Json::array();
   for (const Problem& problem : workload.problems) problems.push_back(to_text(problem));
-  Json body{{"dry_run", true}, {"problems", problems}};
+  Json body{{"dry_run", true},
+            {"problems", problems},
+            {"num_shapes", all.num_shapes},
+            {"budget_s", budget_s}};
   body.update(workload_json(workload));
   print_json("tune", body);
   return kOk;
@@ -260,7 +272,10 @@ int tune_command(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--verify is {}; must be at least 0 (0: off)", options.verify));
   read_stored_programs(options.machine, options.workload.problems);
-  Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options);
+  if (workload.decodes)
+    add_note("decoding, chunks and appends of an engine are not tuned; --serving tunes those",
+             &workload);
   take_shard(options, &workload);
   if (options.dry_run) return show_workload(options, workload);
   require_programs(workload.problems);
@@ -275,14 +290,14 @@ int tune_command(const Options& options) {
   IsolatedBackend backend(own_worker_command(options.machine.target, *device));
   stop_on_signals();
   const DeviceLock device_lock =
-      lock_device(*device, options.wait_s, [] { return interrupted.load(); });
+      lock_device(*device, options.wait_s, [] { return interrupted != 0; });
   TuneTrace trace;
   TuneOptions settings = settings_of(options);
   if (!options.trace.empty()) {
     write_file(options.trace, trace.json());  // fails now, not after a tune of an hour
     settings.trace = &trace;
   }
-  if (!interrupted.load()) note_if_busy(*device);
+  if (interrupted == 0) note_if_busy(*device);
   const TuneReport report = run_tune(settings, problems, target, backend, &store);
   if (settings.trace != nullptr) write_file(options.trace, trace.json());
   std::vector<WinnerCheck> repeats;

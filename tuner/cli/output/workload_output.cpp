@@ -27,6 +27,19 @@ std::string fp8_text(const Problem& problem) {
   return text;
 }
 
+// Returns a text such as " packed pages of 16 cache e4m3".
+std::string cache_text(const Problem& problem) {
+  std::string text;
+  if (!describe(problem.op).has_cache) return text;
+  if (problem.cache.v_in_k) text += " latent";
+  if (problem.cache.packed_q) text += problem.cache.packed_kv ? " packed q, k, v" : " packed q";
+  if (problem.cache.page_size > 0) text += fmt::format(" pages of {}", problem.cache.page_size);
+  if (problem.dtype_kv != problem.dtype_q)
+    text += fmt::format(" cache {}", dtype_name(problem.dtype_kv));
+  if (problem.append.rotary != ScoreTensor::kNone) text += " rotary";
+  return text;
+}
+
 std::string kind_head(const LayerKind& kind) {
   const std::string count =
       kind.layers > 0 ? fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s")
@@ -62,8 +75,7 @@ std::string short_text(const Problem& problem) {
     };
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
-  if (describe(problem.op).has_cache && problem.dtype_kv != problem.dtype_q)
-    text += fmt::format(" cache {}", dtype_name(problem.dtype_kv));
+  text += cache_text(problem);
   if (problem.cache.kv_factors != KvFactors::kHeads)
     text += fmt::format(" factors {}", kv_factors_name(problem.cache.kv_factors));
   else if (is_8_bit(problem))
@@ -79,7 +91,10 @@ std::string short_text(const Problem& problem) {
 std::string workload_text(const Workload& workload,
                           const std::function<std::string(const Problem&)>& more) {
   const auto line = [&](const Problem& problem) {
-    return fmt::format("  {}{}\n", short_text(problem), more ? "  " + more(problem) : "");
+    const auto remark = workload.remarks.find(to_text(problem));
+    return fmt::format("  {}{}{}\n", short_text(problem),
+                       remark == workload.remarks.end() ? "" : "  (" + remark->second + ")",
+                       more ? "  " + more(problem) : "");
   };
   std::string text = fmt::format("{}: {} problem{}\n", workload.name, workload.problems.size(),
                                  workload.problems.size() == 1 ? "" : "s");
@@ -106,7 +121,9 @@ Json workload_json(const Workload& workload) {
                      {"not_supported", kind.not_supported},
                      {"refused", kind.refused.empty() ? Json(nullptr) : Json(kind.refused)}});
   }
-  return {{"notes", workload.notes}, {"layer_kinds", kinds}};
+  Json body{{"notes", workload.notes}, {"layer_kinds", kinds}};
+  if (!workload.remarks.empty()) body["remarks"] = workload.remarks;
+  return body;
 }
 
 }  // namespace attune::cli

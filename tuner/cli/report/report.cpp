@@ -54,7 +54,8 @@ Json problem_row(const Engine& engine, const Problem& problem) {
 // Returns the kernels that run for a model on this machine, by kind of layer.
 Json model_data(const Options& options) {
   const Engine engine(open_machine(options.machine.target), engine_options(options.machine));
-  Workload workload = workload_of(options.model, engine.device().target());
+  Workload workload =
+      workload_of(options.model, engine.device().target(), engine.device().memory_bytes());
   note_slow_kernels(engine.device().archs().front(), &workload);
   Json kinds = Json::array();
   for (const LayerKind& kind : workload.layer_kinds) {

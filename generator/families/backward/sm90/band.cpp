@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/backward/sm90/gradients_sm90.hpp"
@@ -22,8 +23,6 @@ namespace {
 int64_t places_of(const KernelSpec& spec, const Shape& shape) {
   return band_places(spec, shape).count * shape.num_heads_q * shape.batch;
 }
-
-std::string side_text(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
 
 class Band final : public GradientsSm90 {
  public:
@@ -102,7 +101,8 @@ class Band final : public GradientsSm90 {
   Broken family_refusal(const KernelSpec& spec, const Arch&) const override {
     if (!is_narrow_band(spec))
       return fmt::format("window is {}:{}; this template serves windows of at most {} keys",
-                         side_text(spec.window_left), side_text(spec.window_right), kBandWidest);
+                         window_side_text(spec.window_left), window_side_text(spec.window_right),
+                         kBandWidest);
     if (spec.gqa_ratio != 1)
       return fmt::format("{} heads of q share one of k; this template serves 1", spec.gqa_ratio);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);

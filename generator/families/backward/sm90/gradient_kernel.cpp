@@ -26,11 +26,10 @@ int dropout_registers(const BackwardKernel& kernel) {
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config,
                                     int stored_bytes) {
-  const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
-  const int keys = knob("block_n");
+  const int keys = as_int(config, "block_n");
   return {.makes = BackwardMakes::kDq,
-          .tile = {knob("block_m"), keys, knob("k_slots"), knob("v_slots"), spec.head_dim_qk,
-                   spec.head_dim_v, true, false},
+          .tile = {as_int(config, "block_m"), keys, as_int(config, "k_slots"),
+                   as_int(config, "v_slots"), spec.head_dim_qk, spec.head_dim_v, true, false},
           .accumulators = backward_sm90_accumulators(keys, spec.head_dim_qk),
           .widest = std::max(keys, spec.head_dim_qk),
           .stored_bytes = stored_bytes};

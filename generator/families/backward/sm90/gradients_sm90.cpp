@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "generator/core/system/error.hpp"
+#include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
 #include "templates/shared/layouts/backward_band_layout.h"
 #include "templates/shared/layouts/backward_prepare_layout.h"
@@ -25,6 +27,24 @@ bool has_narrow_window(const KernelSpec& spec) {
   constexpr int kMostKeys = 256;
   if (spec.window_left < 0 || (spec.mask == Mask::kNone && spec.window_right < 0)) return false;
   return spec.window_left + std::max<int64_t>(spec.window_right, 0) < kMostKeys;
+}
+
+// True if a config breaks the rule of this name; the knobs of other rules may be illegal.
+bool breaks(const SearchSpace& space, std::string_view name, const Config& config) {
+  return std::any_of(
+      space.constraints().begin(), space.constraints().end(),
+      [&](const Constraint& rule) { return rule.name == name && rule.broken(config); });
+}
+
+bool is_of_rows(std::string_view knob) {
+  return knob == "block_m" || knob == "block_n" || knob == "k_slots" || knob == "v_slots";
+}
+
+bool is_persistent(const BackwardKernel& kernel, const KernelSpec& spec) {
+  if (kernel.makes == BackwardMakes::kAll) return kernel.draws_tiles;
+  if (kernel.stored_bytes == 0 && has_narrow_window(spec)) return true;
+  return kernel.of_rows() && spec.mask == Mask::kNone && spec.window_left < 0 &&
+         spec.window_right < 0;
 }
 
 // Returns the tensor maps of the kernel of dQ, and of kernels of keys. Operands that stay are
@@ -98,6 +118,25 @@ double GradientsSm90::predicted_cost(const KernelSpec& spec, const Arch&, const 
   return clocks;
 }
 
+Config GradientsSm90::cheapest_of_sides(const KernelSpec& spec, const Arch& arch,
+                                        const Shape& shape, const DeviceFacts& device) const {
+  const SearchSpace all = space(spec, arch);
+  const Config first = all.first_values();
+  std::vector<std::string_view> of_rows, others;
+  for (const Knob& knob : all.knobs())
+    (is_of_rows(knob.name) ? of_rows : others).push_back(knob.name);
+  const std::optional<Config> rows = cheapest(
+      all.knobs(), first, of_rows, [&](const Config& c) { return !breaks(all, "rows", c); },
+      [&](const Config& c) {
+        return backward_clocks(kernels(spec, c).front(), spec, shape, device);
+      });
+  const std::optional<Config> best = cheapest(
+      all.knobs(), rows.value_or(first), others, [&](const Config& c) { return !all.broken(c); },
+      [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
+  if (!best) throw Error(ErrorCode::kInternal, name_ + " has no legal config");
+  return *best;
+}
+
 std::optional<std::string> GradientsSm90::refusal(const KernelSpec& spec, const Arch& arch) const {
   if (auto reason = sm90_refusal(spec, arch)) return reason;
   for (const auto& [name, value] :
@@ -110,19 +149,12 @@ std::optional<std::string> GradientsSm90::refusal(const KernelSpec& spec, const 
   return family_refusal(spec, arch);
 }
 
-std::vector<int64_t> values_if(bool there, std::vector<int64_t> all) {
-  if (!there) all.resize(1);
-  return all;
-}
-
 Broken broken_kernels(const std::vector<BackwardKernel>& kernels, const KernelSpec& spec,
                       const Arch& arch) {
   for (const BackwardKernel& kernel : kernels)
     if (Broken broken = broken_kernel(kernel, spec, arch)) return broken;
   return std::nullopt;
 }
-
-Constant flag(const char* name, bool value) { return {"bool", name, value ? "true" : "false"}; }
 
 std::vector<Constant> gradient_constants() {
   return {{"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
@@ -138,10 +170,11 @@ StepStructure gradient_step(const BackwardKernel& kernel, const KernelSpec& spec
           .tensor_maps = Maps(kernel, spec).all()};
 }
 
-bool is_persistent(const BackwardKernel& kernel, const KernelSpec& spec) {
-  if (kernel.stored_bytes == 0 && has_narrow_window(spec)) return true;
-  return kernel.of_rows() && spec.mask == Mask::kNone && spec.window_left < 0 &&
-         spec.window_right < 0;
+StepSize gradient_size(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                       const DeviceFacts& device) {
+  const int tiles = tile_count(backward_tiles(kernel, shape));
+  const int blocks = is_persistent(kernel, spec) ? std::min(tiles, device.sm_count) : tiles;
+  return {.grid_x = grid_extent(blocks), .num_tiles = tiles};
 }
 
 StepStructure prepare_step() {

@@ -47,6 +47,10 @@ class GradientsSm90 : public KernelTemplate {
   // besides masks and windows.
   GradientsSm90(std::string name, const std::string& folder, std::set<std::string> features);
 
+  // Returns a default for a family whose rules are "rows" and "keys". The knobs of the two sides
+  // are independent, so the cheapest of each is found by itself. Throws kInternal if there is none.
+  Config cheapest_of_sides(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                           const DeviceFacts& device) const;
   virtual Sums sums(const Config&) const { return Sums::kStep; }
   // Returns why the family does not serve a spec that all four could serve.
   virtual Broken family_refusal(const KernelSpec& spec, const Arch& arch) const = 0;
@@ -58,26 +62,23 @@ class GradientsSm90 : public KernelTemplate {
   const Served served_;
 };
 
-// Returns the values of a knob; knobs of an absent kernel have one value.
-std::vector<int64_t> values_if(bool there, std::vector<int64_t> all);
-
 // Returns the first reason why one of the kernels does not fit the machine.
 Broken broken_kernels(const std::vector<BackwardKernel>& kernels, const KernelSpec& spec,
                       const Arch& arch);
 
-// Returns a bool constant of a kernel's text.
-Constant flag(const char* name, bool value);
 // Returns the constants that all four families have: kL2SectionMb.
 std::vector<Constant> gradient_constants();
 
 // Return a kernel's step: its threads, shared memory and tensor maps. `entry`: of its function.
 StepStructure gradient_step(const BackwardKernel& kernel, const KernelSpec& spec,
                             const std::string& entry = kEntryName);
-// True if blocks of a kernel of rows or keys are persistent. Without a mask, the kernel of rows
-// gains by that. Tiles under a mask differ in length, so the device should hand them to blocks as
-// others end. Kernels of keys lose by persistence. Tiles of a narrow window have two or three steps
-// each, so the start of a block counts. Timings: templates/cuda/backward_sm90/LOG.md.
-bool is_persistent(const BackwardKernel& kernel, const KernelSpec& spec);
+// Returns the grid of a kernel: a block for each tile, or persistent blocks. Blocks of kAll that
+// draw tiles are persistent. Without a mask, the kernel of rows gains by that. Tiles under a mask
+// differ in length, so the device should hand them to blocks as others end. Kernels of keys lose by
+// persistence. Tiles of a narrow window have two or three steps each, so the start of a block
+// counts. Timings: templates/cuda/backward_sm90/LOG.md.
+StepSize gradient_size(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                       const DeviceFacts& device);
 
 // Returns the step that writes L2 and delta of every row to the workspace; likewise its size.
 StepStructure prepare_step();

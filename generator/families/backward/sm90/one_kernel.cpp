@@ -24,7 +24,7 @@ constexpr int kPaddedRows = kTwoWarpgroups;
 // Values of the knob scheduler: a block for each tile, or persistent blocks that draw their tiles.
 constexpr int kOneTile = 0, kDynamic = 2;
 
-int rows_of(const Config& config) { return static_cast<int>(config.at("key_block_m")); }
+int rows_of(const Config& config) { return as_int(config, "key_block_m"); }
 bool is_ordered(const Config& config) { return config.at("ordered") != 0; }
 bool is_dynamic(const Config& config) { return config.at("scheduler") == kDynamic; }
 
@@ -39,10 +39,9 @@ bool has_dq_warpgroup(const KernelSpec& spec, const Config& c) {
 
 BackwardKernel all_kernel(const KernelSpec& spec, const Config& c) {
   const int rows = rows_of(c);
-  const KeysTile tile{kTwoWarpgroups, rows, static_cast<int>(c.at("q_slots")),
-                      static_cast<int>(c.at("dout_slots"))};
+  const KeysTile tile{kTwoWarpgroups, rows, as_int(c, "q_slots"), as_int(c, "dout_slots")};
   BackwardKernel all = backward_keys_kernel(spec, tile, BackwardMakes::kAll);
-  all.section_heads = static_cast<int>(c.at("section_heads"));
+  all.section_heads = as_int(c, "section_heads");
   all.ordered = is_ordered(c);
   all.draws_tiles = is_dynamic(c);
   all.dq_warpgroup = has_dq_warpgroup(spec, c);
@@ -115,8 +114,8 @@ class OneKernel final : public GradientsSm90 {
     std::vector<Constant> all = gradient_constants();
     all.push_back({"int", "kBlockM", std::to_string(kPaddedRows)});
     all.push_back({"int", "kKeyBlockN", std::to_string(kTwoWarpgroups)});
-    if (makes_halves(spec, config)) all.push_back(flag("kStepsInHalves", true));
-    if (has_dq_warpgroup(spec, config)) all.push_back(flag("kDqWarpgroup", true));
+    if (makes_halves(spec, config)) all.push_back(bool_constant("kStepsInHalves", true));
+    if (has_dq_warpgroup(spec, config)) all.push_back(bool_constant("kDqWarpgroup", true));
     return all;
   }
 
@@ -162,10 +161,8 @@ class OneKernel final : public GradientsSm90 {
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, kPaddedRows, rows_of(config));
     const int64_t heads = shape.num_heads_q * shape.batch;
     const int64_t words = is_ordered(config) ? 0 : kClaimWords;
-    const int tiles = tile_count(backward_tiles(all_kernel(spec, config), shape));
-    const int grid = is_dynamic(config) ? std::min(tiles, device.sm_count) : tiles;
     return {.steps = {prepare_size(spec, shape, rows),
-                      {.grid_x = grid_extent(grid), .num_tiles = tiles},
+                      gradient_size(all_kernel(spec, config), spec, shape, device),
                       {.grid_x = grid_extent(heads * blocks)}},
             .workspace = {sums_extents(shape, rows),
                           {.columns = step * spec.head_dim_qk + words,
@@ -185,8 +182,7 @@ class OneKernel final : public GradientsSm90 {
     if (spec.head_dim_qk % 16 != 0)
       return fmt::format("head_dim_qk is {}; must be a multiple of 16", spec.head_dim_qk);
     const SearchSpace all = space(spec, arch);
-    Config config;
-    for (const Knob& one : all.knobs()) config.set(one.name, one.values.front());
+    Config config = all.first_values();
     Broken first;
     for (const int64_t order : all.knobs().back().values)
       for (const int64_t rows : all.knobs().front().values) {

@@ -13,9 +13,7 @@
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/core/system/error.hpp"
 #include "generator/families/backward/sm90/gradients_sm90.hpp"
-#include "generator/families/cheapest_config.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "templates/shared/layouts/backward_stored_layout.h"
 
@@ -23,8 +21,6 @@ namespace attune {
 namespace {
 
 constexpr int kStoredElementBytes = 2;  // for dS and for P
-
-int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
 
 // Returns how many of dS and P are stored.
 int stored_count(const KernelSpec& spec) { return makes(spec, Gradients::kV) ? 2 : 1; }
@@ -36,7 +32,7 @@ BackwardKernel rows_kernel(const KernelSpec& spec, const Config& config) {
 // Returns the kernel of dK or dV from stored values. The gradient of a tile's keys stays in
 // accumulators; rows of Q or dout, and stored values for them, stream by 64 rows.
 BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
-  const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
+  const int keys = as_int(c, "key_block_n"), slots = as_int(c, "q_slots");
   return {.makes = makes,
           .tile = {keys, kWarpgroupRows, slots, slots, columns, keys, false, false},
           .accumulators = columns / 2,
@@ -100,21 +96,7 @@ class Stored final : public GradientsSm90 {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const SearchSpace all = space(spec, arch);
-    Config first;
-    for (const Knob& one : all.knobs()) first.set(one.name, one.values.front());
-    const std::optional<Config> rows = cheapest(
-        all.knobs(), first, {"block_m", "block_n", "k_slots", "v_slots"},
-        [&](const Config& c) { return !broken_kernel(rows_kernel(spec, c), spec, arch); },
-        [&](const Config& c) {
-          return backward_clocks(rows_kernel(spec, c), spec, shape, device);
-        });
-    const std::optional<Config> best = cheapest(
-        all.knobs(), rows.value_or(first), {"key_block_n", "q_slots"},
-        [&](const Config& c) { return !all.broken(c); },
-        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
-    if (!best) throw Error(ErrorCode::kInternal, "backward_sm90_stored has no legal config");
-    return *best;
+    return cheapest_of_sides(spec, arch, shape, device);
   }
 
   std::vector<BackwardKernel> kernels(const KernelSpec& spec, const Config& config) const override {
@@ -143,7 +125,7 @@ class Stored final : public GradientsSm90 {
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
-    const int qk = spec.head_dim_qk, v = spec.head_dim_v, keys = knob(config, "block_n");
+    const int qk = spec.head_dim_qk, v = spec.head_dim_v, keys = as_int(config, "block_n");
     const auto of_stored = [](std::string_view function, int columns) {
       return WgmmaProduct{.function = function,
                           .a = WgmmaA::kSharedBothColumns,
@@ -183,7 +165,7 @@ class Stored final : public GradientsSm90 {
     const int of_round = static_cast<int>(std::max<int64_t>(fitting, 1));
     const int stride = stored_stride(spec, shape);
     const int64_t rows =
-        backward_sm90_rows(shape.seqlen_q, knob(config, "block_m"), kWarpgroupRows);
+        backward_sm90_rows(shape.seqlen_q, as_int(config, "block_m"), kWarpgroupRows);
     LaunchSizes sizes{.steps = {prepare_size(spec, shape, rows)},
                       .workspace = {sums_extents(shape, rows),
                                     {.columns = place_elements(spec),
@@ -195,11 +177,8 @@ class Stored final : public GradientsSm90 {
     round.batch = 1;
     round.num_heads_kv = of_round;
     round.num_heads_q = of_round * spec.gqa_ratio;
-    for (const BackwardKernel& kernel : kernels(spec, config)) {
-      const int tiles = tile_count(backward_tiles(kernel, round));
-      const int blocks = is_persistent(kernel, spec) ? std::min(tiles, device.sm_count) : tiles;
-      sizes.steps.push_back({.grid_x = grid_extent(blocks), .num_tiles = tiles});
-    }
+    for (const BackwardKernel& kernel : kernels(spec, config))
+      sizes.steps.push_back(gradient_size(kernel, spec, round, device));
     return sizes;
   }
 
@@ -209,9 +188,7 @@ class Stored final : public GradientsSm90 {
       return fmt::format("gradients are {}; this template serves qk and qkv",
                          gradients_text(spec.backward.gradients));
     const SearchSpace all = space(spec, arch);
-    Config config;
-    for (const Knob& one : all.knobs()) config.set(one.name, one.values.front());
-    return all.broken(config);
+    return all.broken(all.first_values());
   }
 };
 

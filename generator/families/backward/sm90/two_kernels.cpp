@@ -8,17 +8,11 @@
 // the clocks of kernels() (gradient_clocks.cpp).
 #include "generator/families/families.hpp"
 
-#include <algorithm>
-
-#include "generator/core/system/error.hpp"
 #include "generator/families/backward/sm90/gradients_sm90.hpp"
-#include "generator/families/cheapest_config.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 
 namespace attune {
 namespace {
-
-int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
 
 const Arch& hopper() {
   static const Arch arch = parse_arch("sm_90a");
@@ -26,8 +20,8 @@ const Arch& hopper() {
 }
 
 KeysTile keys_tile(const Config& c) {
-  return {knob(c, "key_block_n"), knob(c, "key_block_m"), knob(c, "q_slots"),
-          knob(c, "dout_slots")};
+  return {as_int(c, "key_block_n"), as_int(c, "key_block_m"), as_int(c, "q_slots"),
+          as_int(c, "dout_slots")};
 }
 
 // True if dK and dV have a kernel each: one kernel has too few registers, or too little shared
@@ -48,13 +42,6 @@ std::vector<BackwardKernel> keys_kernels(const KernelSpec& spec, const Config& c
   if (k && v) return {one(BackwardMakes::kDkDv)};
   if (k || v) return {one(k ? BackwardMakes::kDk : BackwardMakes::kDv)};
   return {};
-}
-
-// True if a config breaks the rule of this name; the knobs of other rules may be illegal.
-bool breaks(const SearchSpace& space, std::string_view name, const Config& config) {
-  return std::any_of(
-      space.constraints().begin(), space.constraints().end(),
-      [&](const Constraint& rule) { return rule.name == name && rule.broken(config); });
 }
 
 class TwoKernels final : public GradientsSm90 {
@@ -91,22 +78,7 @@ class TwoKernels final : public GradientsSm90 {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const SearchSpace all = space(spec, arch);
-    Config first;
-    for (const Knob& one : all.knobs()) first.set(one.name, one.values.front());
-    const std::optional<Config> rows = cheapest(
-        all.knobs(), first, {"block_m", "block_n", "k_slots", "v_slots"},
-        [&](const Config& c) { return !breaks(all, "rows", c); },
-        [&](const Config& c) {
-          return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
-        });
-    const std::optional<Config> best = cheapest(
-        all.knobs(), rows.value_or(first),
-        {"key_block_n", "key_block_m", "q_slots", "dout_slots", "fold_sums"},
-        [&](const Config& c) { return !all.broken(c); },
-        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
-    if (!best) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
-    return *best;
+    return cheapest_of_sides(spec, arch, shape, device);
   }
 
   std::vector<BackwardKernel> kernels(const KernelSpec& spec, const Config& config) const override {
@@ -120,16 +92,16 @@ class TwoKernels final : public GradientsSm90 {
                                         const Config& config) const override {
     std::vector<Constant> all = gradient_constants();
     all.push_back({"int", "kSplitKv", splits(spec, config) ? "1" : "0"});
-    all.push_back(flag("kHasKeys", makes_keys(spec)));
-    all.push_back(flag("kKeysMakeK", makes(spec, Gradients::kK)));
-    all.push_back(flag("kKeysMakeV", makes(spec, Gradients::kV) && !splits(spec, config)));
+    all.push_back(bool_constant("kHasKeys", makes_keys(spec)));
+    all.push_back(bool_constant("kKeysMakeK", makes(spec, Gradients::kK)));
+    all.push_back(bool_constant("kKeysMakeV", makes(spec, Gradients::kV) && !splits(spec, config)));
     return all;
   }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
     const int qk = spec.head_dim_qk, v = spec.head_dim_v;
-    const int keys = knob(config, "block_n"), rows = knob(config, "key_block_m");
+    const int keys = as_int(config, "block_n"), rows = as_int(config, "key_block_m");
     std::vector<WgmmaProduct> products;
     if (makes(spec, Gradients::kQ))
       products = {{"wgmma_q_k", WgmmaA::kShared, keys, qk},
@@ -164,16 +136,13 @@ class TwoKernels final : public GradientsSm90 {
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t rows =
-        backward_sm90_rows(shape.seqlen_q, knob(config, "block_m"), knob(config, "key_block_m"));
+    const int64_t rows = backward_sm90_rows(shape.seqlen_q, as_int(config, "block_m"),
+                                            as_int(config, "key_block_m"));
     LaunchSizes sizes{.steps = {}, .workspace = {}};
     if (has_sums(spec, config)) sizes.workspace = {sums_extents(shape, rows)};
     if (!folds_sums(config)) sizes.steps.push_back(prepare_size(spec, shape, rows));
-    for (const BackwardKernel& kernel : kernels(spec, config)) {
-      const int tiles = tile_count(backward_tiles(kernel, shape));
-      const int blocks = is_persistent(kernel, spec) ? std::min(tiles, device.sm_count) : tiles;
-      sizes.steps.push_back({.grid_x = grid_extent(blocks), .num_tiles = tiles});
-    }
+    for (const BackwardKernel& kernel : kernels(spec, config))
+      sizes.steps.push_back(gradient_size(kernel, spec, shape, device));
     return sizes;
   }
 

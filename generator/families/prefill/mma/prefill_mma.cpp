@@ -335,8 +335,7 @@ std::optional<Config> PrefillMma::wide_default(const KernelSpec& spec, const Arc
 
 std::optional<Config> PrefillMma::with_most_blocks(
     const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen) {
-  Config config;
-  for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
+  Config config = legal.first_values();
   for (const auto& [knob, value] : chosen) config.set(knob, value);
   for (int blocks_per_sm = 1; blocks_per_sm <= kMaxBlocksTried; ++blocks_per_sm) {
     config.set("blocks_per_sm", blocks_per_sm);

@@ -46,6 +46,24 @@ def in_graphs(name):
     return mark
 
 
+def profiler_question(torch):
+    """Returns PyTorch's function that tells whether a profiler runs."""
+    return getattr(getattr(torch._C, "_autograd", None), "_profiler_enabled", None) or (lambda: False)
+
+
+def profiled(function):
+    """Returns `function` in a wrapper that shows its calls to a running torch.profiler, as attune::<name>."""
+    @functools.wraps(function)
+    def entry(*args, **kwargs):
+        torch = sys.modules.get("torch")
+        if not hasattr(torch, "_C") or not profiler_question(torch)():
+            return function(*args, **kwargs)
+        with torch.autograd.profiler.record_function(f"attune::{function.__name__}"):
+            return function(*args, **kwargs)
+
+    return entry
+
+
 def marked_constant(function):
     """Marks a function like torch.compiler.assume_constant_result, without importing PyTorch."""
     function._dynamo_marked_constant = True

@@ -103,7 +103,7 @@ def index_first_axis(x, indices):
 def index_put_first_axis(values, indices, first_axis_dim):
     """Returns zeros [first_axis_dim, ..] with values [n, ..] at the rows indices [n]: the inverse of
     index_first_axis()."""
-    return values.new_zeros((first_axis_dim, *values.shape[1:])).index_copy(0, indices, values)
+    return values.new_zeros((first_axis_dim, *values.shape[1:])).index_copy(0, indices.long(), values)
 
 
 def _counted(name, mask, hidden_states):

@@ -251,9 +251,8 @@ def _seeing_nothing(call):
         **{**vars(call), "causal": False, "window": None, "chunk": 0, "score_mod": None, "slopes": slopes})
 
 
-def _by_documents(call):
-    """Returns (out, lse) from attention(), with gradients for PyTorch."""
-    import torch
+def as_documents(call):
+    """Returns the call in attention()'s form: the slice of rows, the slice of keys, and attention()'s keywords."""
     lines_up = _looks(call) and _lines_up(call)
     (first, end), (first_key, end_key) = _cut(call, lines_up)
     if first == end or first_key == end_key:
@@ -287,13 +286,19 @@ def _by_documents(call):
     for name, value in (("dropout_p", call.dropout_p or None), ("deterministic", True if call.deterministic else None)):
         if value is not None:
             given[name] = value
-    out, lse = attention(call.q[None, first:end], call.k[None, first_key:end_key], call.v[None, first_key:end_key],
-                         return_lse=True, **given)
+    return slice(first, end), slice(first_key, end_key), given
+
+
+def _by_documents(call):
+    """Returns (out, lse) from attention(), with gradients for PyTorch."""
+    import torch
+    rows, keys, given = as_documents(call)
+    out, lse = attention(call.q[None, rows], call.k[None, keys], call.v[None, keys], return_lse=True, **given)
     out, lse = out[0], lse[0]
-    if end - first != call.q.shape[0]:
-        behind = call.q.shape[0] - end
-        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, first, behind)),
-                    torch.nn.functional.pad(lse, (first, behind), value=-float("inf")))
+    if rows.stop - rows.start != call.q.shape[0]:
+        behind = call.q.shape[0] - rows.stop
+        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, rows.start, behind)),
+                    torch.nn.functional.pad(lse, (rows.start, behind), value=-float("inf")))
     return out, lse
 
 

@@ -4,7 +4,7 @@ Signature and docstring stand once, in the function that checks the call. Used b
 import functools
 
 from ..core.habits import WORDS, explained
-from ..core.torch_state import in_graphs, tell_written
+from ..core.torch_state import in_graphs, profiled, tell_written
 from . import quick
 
 
@@ -28,7 +28,7 @@ def public(traced, words=WORDS, written="out"):
     of the tensors that a call writes, of which autograd is told: out, or others and result.
     Attributes: __wrapped__, the checking function, and quick, the public one without words and autograd."""
     def make(checked):
-        call = quick.function(checked, checked.__name__)
+        call = quick.function(profiled(checked), checked.__name__, parameters=quick.parameters_of(checked))
         names, _, required, positional = quick.parameters_of(checked)
         defaults, shown, given = defaults_of(checked), [*names[:required]], [*names[:positional]]
         shown += [f"{name}=defaults[{name!r}]" for name in names[required:positional]]

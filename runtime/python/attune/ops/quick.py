@@ -8,7 +8,7 @@ import sys
 
 from ..core import tensors
 from ..core.library import module
-from ..core.torch_state import capturing, forward_derivatives
+from ..core.torch_state import capturing, forward_derivatives, profiler_question
 from ..score.features import TENSORS
 
 context_type = None  # the class Context; set by context.py
@@ -40,7 +40,8 @@ def _probe(of):
         state = lambda: tuple(
             (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
         return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack,
-                torch._C._is_tracing, torch._C._is_any_autocast_enabled, state, forward_derivatives(torch))
+                torch._C._is_tracing, profiler_question(torch), torch._C._is_any_autocast_enabled, state,
+                forward_derivatives(torch))
     return None
 
 

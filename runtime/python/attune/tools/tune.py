@@ -102,8 +102,20 @@ def _numbers(name, value):
     return ",".join(map(str, values))
 
 
+def _serving_words(serving, **choices):
+    """Returns the program's options for serving. Raises ValueError for a choice that is given without it."""
+    words = []
+    for name, value in choices.items():
+        if value is None:
+            continue
+        if not flag("serving", serving):
+            raise ValueError(f"{name} is given without serving; must be given with serving=True")
+        words += [f"--{name.replace('_', '-')}", value if isinstance(value, str) else _numbers(name, value)]
+    return words + ["--serving"] if flag("serving", serving) else []
+
+
 def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False,
-            deterministic=False):
+            deterministic=False, serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None, kv_dtype=None):
     """Returns the program's options. Raises ValueError with Python's names of arguments if a value is not valid."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; must be one of {', '.join(EFFORTS)}")
@@ -118,6 +130,8 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
     for name, value in (("seqlen", seqlen), ("batch", batch)):
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
+    words += _serving_words(serving, kv_lengths=kv_lengths, page_size=page_size, max_batch_tokens=max_batch_tokens,
+                            kv_dtype=kv_dtype)
     return words + [
         f"--{name}" for name, given in (("padded", padded), ("training", training),
                                         ("deterministic", deterministic)) if flag(name, given)]
@@ -166,7 +180,8 @@ def reload_contexts():
 
 
 def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False,
-         effort="normal", budget_s=None, target="auto", store=None, progress=None):
+         serving=False, kv_lengths=None, page_size=None, max_batch_tokens=None, kv_dtype=None, effort="normal",
+         budget_s=None, target="auto", store=None, progress=None):
     """Measures kernels on this machine and keeps the winners, which the contexts of this process use from then on.
     Takes minutes. Returns a TuneReport.
 
@@ -176,6 +191,10 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     seqlen, batch: for a model, a number or a list; by default the program's. dtype: for a model, bf16, fp16 or fp32; by
     default its config's. padded: for encoders, batches with padding. training: their gradients too. deterministic:
     gradients as under torch.use_deterministic_algorithms(True), whose winners are kept separately.
+    serving: for a model that generates tokens, what an engine calls instead of plain prefill: decoding, drafted tokens,
+    chunks, packed prompts and appends. With it, batch is the requests that decode together, kv_lengths their keys (a
+    number or a list), page_size the keys per page, max_batch_tokens the rows of a step with prompts, and kv_dtype the
+    dtype of the caches (e4m3, e5m2, int8; by default the config's). Defaults are chosen by the device's memory.
     effort: "quick", "normal" or "exhaustive". budget_s: seconds of wall clock for everything, compiling included.
     Measurements until then are kept, and the next call continues from there.
     target: "auto", "cuda:N", "cpu" or "cpu:N". store: a file; by default $ATTUNE_STORE, otherwise the user's. progress:
@@ -190,7 +209,8 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     progress = flag_or_none("progress", progress)
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
-    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training, deterministic)
+    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training, deterministic, serving,
+                    kv_lengths, page_size, max_batch_tokens, kv_dtype)
     with tempfile.TemporaryDirectory(prefix="attune-") as folder:
         process = start([*workload(model, folder), *words], progress)
         try:

@@ -3,14 +3,9 @@
 // with the constants of a config.
 #pragma once
 
-#include "cuda/parts/default_spec.cuh"
+#include "cuda/backward_sm90/default_spec_gradients.cuh"
 
 namespace attune {
-
-constexpr int kArch = 90;
-constexpr bool kGradients = true;
-constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
-constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 constexpr int kBlockM = 64, kKeyBlockM = 64;  // rows, and keys, per step
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captured problems are merged by bucket, in the order of their time. Bad lines are refused with
+// their number.
+#include "tuner/models/captured.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "generator/core/system/error.hpp"
+#include "tests/support/error_text.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CapturedTest : public ::testing::Test {
+ protected:
+  ~CapturedTest() override { std::filesystem::remove(path_); }
+  void write(const std::string& text) { std::ofstream(path_) << text; }
+  std::vector<std::string> texts(const Workload& workload) {
+    std::vector<std::string> all;
+    for (const Problem& problem : workload.problems) all.push_back(to_text(problem));
+    return all;
+  }
+
+  const std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("attune_captured_" + std::to_string(::getpid()));
+};
+
+std::string line_of(const std::string& problem, int64_t calls = 0, int64_t recorded = 0) {
+  return "{\"problem\": \"" + problem + "\", \"calls\": " + std::to_string(calls) +
+         ", \"recorded\": " + std::to_string(recorded) + "}\n";
+}
+
+std::string decode(int64_t keys) {
+  return "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen_q=1,seqlen_kv=" +
+         std::to_string(keys) + ",page_size=16";
+}
+
+TEST_F(CapturedTest, CapturedProblemsAreReadLineByLine) {
+  write(
+      "{\"problem\": \"dtype=bf16,head_dim=64,heads=8/2,seqlen=33\"}\n\n{\"problem\": "
+      "\"head_dim=64,heads=8/2,seqlen=33,dtype=bf16\"}\n"
+      "{\"problem\": \"dtype=fp16,head_dim=64,heads=8/2,seqlen=34\", \"calls\": 3}\n");
+  EXPECT_EQ(workload_from_capture(path_).problems.size(), 2U);
+  const auto error_of = [&](const std::string& text) -> std::string {
+    write(text);
+    return testing::error_text([&] { workload_from_capture(path_); });
+  };
+  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
+              HasSubstr("line 2: not JSON"));
+  EXPECT_THAT(
+      error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
+      AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
+            HasSubstr("; each line must be a whole object such as {\"problem\": \"dtype=bf16")));
+  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"),
+              HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
+  EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: the line has no \"problem\" text"));
+  EXPECT_THAT(error_of("\n"), HasSubstr("no captured problem"));
+}
+
+// A loop over 500 lengths is two buckets. The heaviest length stands for its bucket.
+TEST_F(CapturedTest, LengthsOfABucketAreOneProblem) {
+  std::string text;
+  for (int64_t keys = 525; keys < 1025; ++keys)
+    text += line_of(decode(keys), keys == 700 ? 64 : 32);
+  for (int64_t keys = 1025; keys < 1045; ++keys) text += line_of(decode(keys));
+  write(text);
+  const Workload workload = workload_from_capture(path_);
+  ASSERT_EQ(workload.problems.size(), 2U);
+  EXPECT_EQ(workload.problems[0].seqlen_kv, 700);
+  EXPECT_EQ(workload.remarks.at(to_text(workload.problems[0])),
+            "500 shapes, 16032 calls, 100.0 % of the time");
+  EXPECT_EQ(workload.remarks.at(to_text(workload.problems[1])), "20 shapes, 0.0 % of the time");
+}
+
+TEST_F(CapturedTest, TopKeepsTheLongestTime) {
+  const std::string prompt = "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal";
+  write(line_of(decode(1000), 100) + line_of(prompt, 100) + line_of(decode(100000), 1) +
+        line_of(decode(1000), 3));
+  const Workload all = workload_from_capture(path_);
+  EXPECT_EQ(all.problems.size(), 3U);
+  EXPECT_EQ(all.problems[0].seqlen_q, 4096);
+  EXPECT_THAT(all.remarks.at(to_text(all.problems[1])), HasSubstr("103 calls"));
+  const Workload two = workload_from_capture(path_, Target::kCuda, 2);
+  EXPECT_EQ(two.problems.size(), 2U);
+  EXPECT_EQ(texts(two), (std::vector{texts(all)[0], texts(all)[1]}));
+  EXPECT_THAT(two.notes, ElementsAre(AllOf(HasSubstr("--top 2: 2 of 3 buckets are kept, with 9"),
+                                           HasSubstr("% of the time"))));
+}
+
+// Nobody counts how often a graph is replayed, so its calls come before all others.
+TEST_F(CapturedTest, CallsInGraphsComeFirst) {
+  write(line_of(decode(1000), 100000) + line_of(decode(100), 0, 32));
+  const Workload workload = workload_from_capture(path_, Target::kCuda, 1);
+  ASSERT_EQ(workload.problems.size(), 1U);
+  EXPECT_EQ(workload.problems[0].seqlen_kv, 100);
+  EXPECT_THAT(workload.remarks.begin()->second, HasSubstr("32 in CUDA graphs"));
+}
+
+TEST_F(CapturedTest, BadCountsAreRefused) {
+  for (const char* value : {"-1", "1.5", "\"3\""}) {
+    write("{\"problem\": \"head_dim=64,heads=8,seqlen=3\", \"calls\": " + std::string(value) + "}");
+    EXPECT_THAT(testing::error_text([&] { workload_from_capture(path_); }),
+                AllOf(HasSubstr("line 1: \"calls\" is "), HasSubstr("must be an integer")));
+  }
+  EXPECT_THROW(workload_from_capture("/nonexistent/captured.jsonl"), Error);
+}
+
+}  // namespace
+}  // namespace attune

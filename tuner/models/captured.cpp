@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads and merges captured problems; see captured.hpp.
+#include "tuner/models/captured.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+#include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/problem/op.hpp"
+#include "generator/core/problem/visibility.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/core/system/json_text.hpp"
+#include "generator/core/system/read_file.hpp"
+
+namespace attune {
+namespace {
+
+struct Captured {
+  Problem problem;
+  int64_t calls = 0, recorded = 0;
+};
+
+int64_t count_in(const nlohmann::json& json, const char* field) {
+  if (!json.contains(field)) return 0;
+  const nlohmann::json& value = json.at(field);
+  if (!value.is_number_integer() || value.get<int64_t>() < 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("\"{}\" is {}; must be an integer, at least 0", field, to_json_text(value)));
+  return value.get<int64_t>();
+}
+
+std::string program_text(const nlohmann::json& json, const char* field) {
+  if (!json.at(field).is_string())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is not a string; must be a program in the score language", field));
+  return json.at(field).get<std::string>();
+}
+
+// Parses a line of captures, which may have been cut in the middle.
+nlohmann::json captured_json(const std::string& line) {
+  try {
+    return parse_json<nlohmann::json>(line);
+  } catch (const Error& error) {
+    throw Error(
+        error.code(),
+        fmt::format(
+            "{}; each line must be a whole object such as {{\"problem\": \"dtype=bf16,...\"}}",
+            error.what()));
+  }
+}
+
+// Parses a captured problem. Errors begin with "captured.jsonl, line 3: ...".
+Captured captured_problem(const std::string& line, const std::string& where) {
+  try {
+    const nlohmann::json json = captured_json(line);
+    if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the line has no \"problem\" text; must be a JSON object such as {\"problem\": "
+                  "\"dtype=bf16,...\"}");
+    for (const auto& [field, kind] :
+         {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
+      if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
+    Captured captured{parse_problem(json.at("problem").get<std::string>()), count_in(json, "calls"),
+                      count_in(json, "recorded")};
+    validate(captured.problem);
+    return captured;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+// Returns a rough time of one call, in seconds. It only orders problems.
+double rough_seconds(const Problem& problem, Target target) {
+  const bool cpu = target == Target::kCpu;
+  const double flops_per_s = cpu ? 1e11 : 5e14, bytes_per_s = cpu ? 5e10 : 3e12;
+  const double launch_s = cpu ? 1e-6 : 3e-6;
+  return launch_s +
+         std::max(useful_flops(problem) / flops_per_s, operand_bytes(problem) / bytes_per_s);
+}
+
+// All captured problems of one bucket.
+struct Bucket {
+  std::map<std::string, double> seconds;  // by problem text
+  Problem heaviest;
+  int64_t calls = 0, recorded = 0;
+  double heaviest_s = -1, all_s = 0;
+};
+
+class Buckets {
+ public:
+  explicit Buckets(Target target) : target_(target) {}
+
+  void add(const Captured& captured) {
+    const Problem problem = canonical(captured.problem);
+    Bucket& bucket = buckets_[to_text(spec_of(problem)) + " " + bucket_of(shape_of(problem))];
+    bucket.calls += captured.calls;
+    bucket.recorded += captured.recorded;
+    double& seconds = bucket.seconds[to_text(problem)];
+    const auto times = static_cast<double>(captured.calls + captured.recorded);
+    const double added = times * rough_seconds(problem, target_);
+    seconds += added;
+    bucket.all_s += added;
+    if (seconds <= bucket.heaviest_s) return;
+    bucket.heaviest_s = seconds;
+    bucket.heaviest = captured.problem;
+  }
+
+  std::vector<const Bucket*> sorted() const {
+    std::vector<const Bucket*> all;
+    for (const auto& [unused, bucket] : buckets_) all.push_back(&bucket);
+    std::stable_sort(all.begin(), all.end(), [](const Bucket* a, const Bucket* b) {
+      return std::tuple(a->recorded > 0, a->all_s) > std::tuple(b->recorded > 0, b->all_s);
+    });
+    return all;
+  }
+
+ private:
+  const Target target_;
+  std::map<std::string, Bucket> buckets_;
+};
+
+std::string remark_of(const Bucket& bucket, double all_s) {
+  std::vector<std::string> parts;
+  if (bucket.seconds.size() > 1) parts.push_back(fmt::format("{} shapes", bucket.seconds.size()));
+  if (bucket.calls > 0) parts.push_back(fmt::format("{} calls", bucket.calls));
+  if (bucket.recorded > 0) parts.push_back(fmt::format("{} in CUDA graphs", bucket.recorded));
+  if (all_s > 0) parts.push_back(fmt::format("{:.1f} % of the time", 100 * bucket.all_s / all_s));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+Workload workload_from_capture(const std::filesystem::path& path, Target target, int top) {
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  std::istringstream file(
+      read_file("the captured problems", path, kMostBytes, FileKinds::kStreamsToo));
+  Buckets buckets(target);
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number)
+    if (line.find_first_not_of(" \t\r") != std::string::npos)
+      buckets.add(captured_problem(line, fmt::format("{}, line {}", path.string(), number)));
+  const std::vector<const Bucket*> sorted = buckets.sorted();
+  if (sorted.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: the file has no captured problem", path.string()));
+  double all_s = 0, kept_s = 0;
+  for (const Bucket* bucket : sorted) all_s += bucket->all_s;
+  Workload workload{.name = path.stem().string()};
+  for (const Bucket* bucket : sorted) {
+    if (top > 0 && workload.problems.size() == static_cast<size_t>(top)) break;
+    kept_s += bucket->all_s;
+    workload.problems.push_back(bucket->heaviest);
+    if (std::string remark = remark_of(*bucket, all_s); !remark.empty())
+      workload.remarks[to_text(bucket->heaviest)] = std::move(remark);
+  }
+  if (workload.problems.size() < sorted.size())
+    workload.notes.push_back(fmt::format(
+        "--top {}: {} of {} buckets are kept{}", top, workload.problems.size(), sorted.size(),
+        all_s > 0 ? fmt::format(", with {:.1f} % of the time", 100 * kept_s / all_s) : ""));
+  return workload;
+}
+
+}  // namespace attune

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the problems of an engine; see serving.hpp.
+#include "tuner/models/serving.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/problem/dtype.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kAssumedMemory = 80'000'000'000;
+constexpr int kDraftedRows = 4;
+constexpr int kPromptsOfAStep = 8;
+constexpr int64_t kUsualKeys = 8192;  // where one length stands for all
+
+Dtype dtype_of_cache(const ServingChoice& serving, const ModelConfig& model, Dtype dtype) {
+  return serving.dtype_kv.value_or(model.cache_dtype.value_or(dtype));
+}
+
+// Returns the bytes that a request of `keys` keys takes in the caches of all layers.
+double request_bytes(const ModelConfig& model, Dtype cache, int64_t keys) {
+  double bytes = 0;
+  for (const AttentionLayer& layer : model.layers) {
+    if (!layer.cache) continue;
+    const Problem& p = layer.problem;
+    const int64_t seen = p.window_left >= 0 ? std::min(keys, p.window_left + 1) : keys;
+    const int64_t columns = layer.cache->latent_qk > 0
+                                ? layer.cache->latent_qk
+                                : int64_t{p.num_heads_kv} * (p.head_dim_qk + p.head_dim_v);
+    bytes += static_cast<double>(std::max(layer.layers, 1)) * static_cast<double>(seen) *
+             static_cast<double>(columns) * dtype_bytes(cache);
+  }
+  return bytes;
+}
+
+int64_t most_positions(const ModelConfig& model) {
+  int64_t most = 0;
+  for (const AttentionLayer& layer : model.layers)
+    if (layer.cache) most = std::max(most, layer.max_seqlen);
+  return most;
+}
+
+std::vector<int64_t> default_lengths(const ModelConfig& model, Target target) {
+  std::vector<int64_t> lengths = target == Target::kCpu ? std::vector<int64_t>{256, 1024}
+                                                        : std::vector<int64_t>{1024, 8192, 32768};
+  const int64_t most = most_positions(model);
+  if (most == 0) return lengths;
+  std::erase_if(lengths, [&](int64_t length) { return length > most; });
+  if (lengths.empty()) lengths.push_back(most);
+  return lengths;
+}
+
+// Adds to the problem what a cache of the layer has. Rows attend to the newest keys.
+Problem over_cache(const AttentionLayer& layer, Op op, Dtype dtype, Dtype cache) {
+  Problem p = layer.problem;
+  p.op = op;
+  p.dtype_q = p.dtype_o = dtype;
+  p.dtype_kv = cache;
+  p.fp8 = {};
+  p.mask = Mask::kCausalBottomRight;
+  p.scores.prefix = p.scores.key_lengths = p.scores.documents = false;
+  p.scores.chunk = 0;  // the engine gives the keys of the last chunk
+  return p;
+}
+
+// Latent attention multiplies the rows of q with the latent vectors, which are K of one head.
+void make_latent(const CacheUse& cache, const Problem& layer, Problem* p) {
+  const double usual = 1 / std::sqrt(static_cast<double>(layer.head_dim_qk));
+  p->num_heads_kv = 1;
+  p->head_dim_qk = cache.latent_qk;
+  p->head_dim_v = cache.latent_v;
+  p->cache.v_in_k = true;
+  p->softmax_scale = layer.softmax_scale.value_or(static_cast<float>(usual));
+}
+
+// Returns the first feature of the layer's scores that ops over caches do not take, or null.
+const ScoreFeature* feature_without_cache(const Problem& p) {
+  for (const ScoreFeature* feature : score_features())
+    if (!feature->over_caches && feature->is_on(p)) return feature;
+  return nullptr;
+}
+
+class LayerProblems {
+ public:
+  LayerProblems(const ServingChoice& serving, const ServingSizes& sizes,
+                const AttentionLayer& layer, Dtype dtype, Dtype cache)
+      : sizes_(sizes), layer_(layer), cache_(*layer.cache) {
+    attention_ = over_cache(layer, Op::kAttentionKvCache, dtype, cache);
+    prompts_ = over_cache(layer, Op::kAttentionKvCache, dtype, dtype);
+    if (is_latent()) make_latent(cache_, layer.problem, &attention_);
+    append_ = over_cache(layer, Op::kAppendKv, dtype, cache);
+    append_.mask = Mask::kNone;
+    append_.window_left = append_.window_right = -1;
+    append_.scores = {};
+    append_.softmax_scale.reset();
+    page_size_ = serving.page_size > 0 ? serving.page_size : is_latent() ? 64 : 16;
+    attention_.cache.page_size = append_.cache.page_size = static_cast<int>(page_size_);
+  }
+
+  std::vector<Problem> all() {
+    for (const auto& [batch, keys] : sizes_.decode)
+      if (!is_within_window(batch, keys)) add(false, batch, 1, keys);
+    for (const int64_t batch : batches()) add(true, batch, 1, keys_for(batch));
+    for (const int64_t batch : batches())
+      if (batch > 1 && batch <= kMostDrafting) add(true, batch, kDraftedRows, keys_for(batch));
+    if (!is_latent()) add_chunks();
+    add_prompts();
+    add_appends();
+    return std::move(problems_);
+  }
+
+ private:
+  static constexpr int64_t kMostDrafting = 32;
+
+  bool is_latent() const { return cache_.latent_qk > 0; }
+
+  std::vector<int64_t> batches() const {
+    std::vector<int64_t> all;
+    for (const auto& [batch, unused] : sizes_.decode)
+      if (std::find(all.begin(), all.end(), batch) == all.end()) all.push_back(batch);
+    return all;
+  }
+
+  // Returns the longest length of the batch up to the usual one, else its shortest.
+  int64_t keys_for(int64_t batch) const {
+    int64_t best = 0, least = 0;
+    for (const auto& [one, keys] : sizes_.decode) {
+      if (one != batch) continue;
+      least = least == 0 ? keys : std::min(least, keys);
+      if (keys <= kUsualKeys) best = std::max(best, keys);
+    }
+    return best > 0 ? best : least;
+  }
+
+  // True for lengths of a windowed layer between the batch's shortest and longest. One row reads
+  // the same keys at all of them.
+  bool is_within_window(int64_t batch, int64_t keys) const {
+    if (attention_.window_left < 0 || keys <= attention_.window_left) return false;
+    int64_t least = keys, most = keys;
+    for (const auto& [one, other] : sizes_.decode) {
+      if (one != batch) continue;
+      least = std::min(least, other);
+      most = std::max(most, other);
+    }
+    return keys > least && keys < most;
+  }
+
+  // Chunked layers see the keys of one chunk alone.
+  int64_t seen(int64_t keys) const {
+    const int64_t chunk = layer_.problem.scores.chunk;
+    return chunk > 0 ? std::min(keys, chunk) : keys;
+  }
+
+  void add(bool packed, int64_t batch, int64_t rows, int64_t keys) {
+    Problem p = attention_;
+    p.cache.packed_q = packed;
+    p.batch = batch;
+    p.seqlen_q = rows;
+    p.seqlen_kv = seen(std::max(keys, rows));
+    if (p.seqlen_kv >= rows) problems_.push_back(p);
+  }
+
+  // A step's rows are one long chunk, or chunks of several prompts.
+  void add_chunks() {
+    int64_t longest = 0;
+    for (const auto& [batch, keys] : sizes_.decode)
+      longest = std::max(longest, batch == sizes_.decode.front().batch ? keys : 0);
+    const int64_t rows = sizes_.max_batch_tokens,
+                  each = std::max<int64_t>(rows / kPromptsOfAStep, 1);
+    add(true, 1, rows, std::max(longest, rows));
+    add(true, kPromptsOfAStep, each, std::max(std::min(longest, kUsualKeys), each));
+  }
+
+  void add_prompts() {
+    const int64_t rows = sizes_.max_batch_tokens,
+                  each = std::max<int64_t>(rows / kPromptsOfAStep, 1);
+    for (const auto& [batch, length] :
+         {std::pair<int64_t, int64_t>{1, rows}, {kPromptsOfAStep, each}}) {
+      Problem p = prompts_;
+      p.cache.packed_q = p.cache.packed_kv = true;
+      p.batch = batch;
+      p.seqlen_q = p.seqlen_kv = seen(length);
+      problems_.push_back(p);
+    }
+  }
+
+  // Writes by slots give the page of each row, so a problem's length is that of a page.
+  void add_appends() {
+    Problem slots = append_;
+    slots.cache.packed_q = true;
+    slots.batch = 1;
+    slots.seqlen_q = sizes_.max_batch_tokens;
+    slots.seqlen_kv = page_size_;
+    slots.num_pages = std::max<int64_t>(sizes_.max_batch_tokens / page_size_, 1);
+    if (is_latent()) {
+      slots.num_heads_q = slots.num_heads_kv = 1;
+      slots.head_dim_qk = cache_.latent_v;
+      slots.head_dim_v = cache_.latent_qk - cache_.latent_v;
+      problems_.push_back(slots);
+      return;
+    }
+    slots.num_heads_q = slots.num_heads_kv;
+    problems_.push_back(slots);
+    if (cache_.rotary_dim == 0) return;
+    const auto& [batch, keys] = sizes_.decode.back();
+    Problem turned = append_;
+    turned.batch = batch;
+    turned.seqlen_q = 1;
+    turned.seqlen_kv = keys;
+    turned.append.rotary = turned.dtype_q == Dtype::kBf16   ? ScoreTensor::kBf16
+                           : turned.dtype_q == Dtype::kFp16 ? ScoreTensor::kFp16
+                                                            : ScoreTensor::kFp32;
+    turned.append.rotary_dim = cache_.rotary_dim;
+    turned.append.rotary_interleaved = cache_.rotary_interleaved;
+    turned.append.rotary_q = true;
+    problems_.push_back(turned);
+  }
+
+  const ServingSizes& sizes_;
+  const AttentionLayer& layer_;
+  const CacheUse& cache_;
+  Problem attention_, prompts_, append_;
+  int64_t page_size_ = 0;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+ServingSizes serving_sizes(const ServingChoice& serving, const ModelConfig& model, Dtype dtype,
+                           Target target) {
+  const bool cpu = target == Target::kCpu;
+  ServingSizes sizes;
+  sizes.max_batch_tokens = serving.max_batch_tokens > 0 ? serving.max_batch_tokens
+                           : cpu                        ? 64
+                                                        : 8192;
+  const std::vector<int64_t> batches = !serving.batches.empty() ? serving.batches
+                                       : cpu                    ? std::vector<int64_t>{1, 4}
+                                             : std::vector<int64_t>{1, 8, 32, 128};
+  const std::vector<int64_t> lengths =
+      !serving.kv_lengths.empty() ? serving.kv_lengths : default_lengths(model, target);
+  const bool all_given = !serving.batches.empty() && !serving.kv_lengths.empty();
+  const int64_t memory = serving.memory_bytes > 0 ? serving.memory_bytes : kAssumedMemory;
+  const Dtype cache = dtype_of_cache(serving, model, dtype);
+  size_t left_out = 0;
+  for (const int64_t batch : batches)
+    for (const int64_t length : lengths) {
+      const double bytes = static_cast<double>(batch) * request_bytes(model, cache, length);
+      if (all_given || 2 * bytes <= static_cast<double>(memory))
+        sizes.decode.push_back({batch, length});
+      else
+        ++left_out;
+    }
+  if (sizes.decode.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--serving: the caches of {} requests of {} keys take {:.3g} GB, more "
+                            "than half of the device's {:.3g} GB; give smaller --batch and "
+                            "--kv-lengths",
+                            batches.front(), lengths.front(),
+                            1e-9 * static_cast<double>(batches.front()) *
+                                request_bytes(model, cache, lengths.front()),
+                            1e-9 * static_cast<double>(memory)));
+  if (left_out > 0)
+    sizes.notes.push_back(fmt::format(
+        "{} of {} pairs of batch and keys are left out, because their caches take more than half "
+        "of {} {:.3g} GB; --batch and --kv-lengths together ask for any",
+        left_out, left_out + sizes.decode.size(),
+        serving.memory_bytes > 0 ? "the device's" : "an assumed",
+        1e-9 * static_cast<double>(memory)));
+  return sizes;
+}
+
+std::vector<Problem> serving_problems(const ServingChoice& serving, const ServingSizes& sizes,
+                                      const AttentionLayer& layer, const ModelConfig& model,
+                                      Dtype dtype, std::vector<std::string>* not_supported) {
+  if (!layer.cache) return {};
+  const Dtype cache = dtype_of_cache(serving, model, dtype);
+  const Problem probe = over_cache(layer, Op::kAttentionKvCache, dtype, cache);
+  if (const ScoreFeature* feature = feature_without_cache(probe)) {
+    not_supported->push_back(fmt::format("{} over a cache", feature->field));
+    return {};
+  }
+  return LayerProblems(serving, sizes, layer, dtype, cache).all();
+}
+
+}  // namespace attune
