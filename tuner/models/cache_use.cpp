@@ -45,7 +45,7 @@ CacheUse read_cache_use(const ModelFields& fields, const Problem& problem) {
   CacheUse use;
   if (fields.has({"kv_lora_rank"}) && fields.has({"qk_rope_head_dim"})) {
     use.latent_v = fields.integer({"kv_lora_rank"});
-    use.latent_qk = use.latent_v + fields.integer({"qk_rope_head_dim"});
+    use.latent_qk = use.latent_v + fields.count({"qk_rope_head_dim"});
     return use;
   }
   if (!is_rotary(fields, problem)) return use;
