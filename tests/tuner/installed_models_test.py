@@ -66,7 +66,8 @@ def outcome(result):
     """Returns "refused", "noted" or "read", and what is said of it."""
     if "error" in result:
         return "refused", result["error"]["message"]
-    notes = "; ".join(note for note in result["notes"] if any(words in note for words in MATTERS))
+    notes = "; ".join(
+        note for note in result["notes"] if any(words in note for words in MATTERS) and "--serving" not in note)
     return "noted" if notes else "read", notes
 
 

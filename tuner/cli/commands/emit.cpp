@@ -13,12 +13,12 @@
 #include "generator/core/system/json_text.hpp"
 #include "generator/render/renderer.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/emit_page.hpp"
 #include "tuner/cli/commands/source_header.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/disassembly.hpp"
+#include "tuner/cli/output/emit_page.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/cli/program_options.hpp"
 

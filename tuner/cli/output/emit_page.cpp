@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See emit_page.hpp. All text from outside this file is escaped, and the page forbids scripts.
-#include "tuner/cli/commands/emit_page.hpp"
+#include "tuner/cli/output/emit_page.hpp"
 
 #include <fmt/format.h>
 
