@@ -34,12 +34,12 @@ EXPECTED = {
     for outcome in ("refused", "noted") for words, kinds in DATA[outcome].items() for kind in kinds.split()}
 MATTERS = ("not tuned", "not supported", "not known", "does not tune", "pads it")
 SAMPLE = """llama gemma2 gemma4_text gpt_oss qwen3_5_moe_text deepseek_v3 kimi_linear longcat_flash mimo_v2_flash laguna
-    bert modernbert bart t5 vit""".split()
+    bert convbert modernbert bart t5 vit""".split()
 WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim")
 SECONDS = 60  # for one model
-# Not compared: the decoders of two make no causal mask here, a network of images has a causal flag of no effect, and
+# Not compared: the decoders of three make no causal mask here, a network of images has a causal flag of no effect, and
 # cpmant takes all its tokens as a prefix.
-OTHERS = ("bigbird_pegasus", "pop2piano", "phi4_multimodal_vision", "cpmant")
+OTHERS = ("bigbird_pegasus", "fsmt", "pop2piano", "phi4_multimodal_vision", "cpmant")
 options = None
 
 

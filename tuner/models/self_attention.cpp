@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace attune {
@@ -92,6 +93,11 @@ Problem self_attention(const ModelFields& fields, Names head_names, Names hidden
       fields.refuse(kKvHeadNames,
                     fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
     problem.head_dim_qk = head_dim(fields, hidden_names, problem.num_heads_q);
+    if (fields.has({"head_ratio"})) {  // ConvBERT: convolutions take the place of the other heads
+      problem.num_heads_q = std::max(1, problem.num_heads_q / fields.integer({"head_ratio"}));
+      problem.num_heads_kv = problem.num_heads_q;
+      problem.head_dim_qk = head_dim(fields, hidden_names, problem.num_heads_q) / 2;
+    }
     problem.head_dim_v = fields.integer({"v_head_dim"}, problem.head_dim_qk);
   }
   set_scale(fields, &problem);
