@@ -31,6 +31,11 @@ inline constexpr GoldenCase kGoldenCases[] = {
      "block=128,v_layout=transposed"},
     {"backward_sm90_d128_causal", "backward_sm90_one_kernel", "sm_90a",
      "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
+    {"backward_sm90_d128_parts", "backward_sm90_one_kernel", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=128,heads=32/1,batch=4,seqlen=4096,"
+     "mask=causal_bottom_right"},
+    {"backward_sm90_d96_parts_sums", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=96,heads=71/1,seqlen=2048,accumulate=1"},
     {"backward_sm90_d256_window", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=fp16,head_dim=256,heads=8,seqlen=4096,window=90:90,gradients=qv"},
     {"backward_sm90_d256_dropout", "backward_sm90_stored", "sm_90a",

@@ -179,16 +179,20 @@ TEST(HeadParts, NumberFollowsTheTiles) {
   }
 }
 
-// Only the tuner takes parts, because it checks results.
-TEST(HeadParts, DefaultsTakeWholeGroups) {
+TEST(HeadParts, DefaultTakesThemWhereKeyHeadsAreFew) {
+  const auto splits = [](const std::string& text) {
+    return chosen_for(gradients(text)).config.get("split_heads", 0) == 1;
+  };
   const std::string causal = ",mask=causal_bottom_right";
-  for (const std::string& text :
-       {"head_dim=128,heads=32/1,batch=4,seqlen=4096" + causal,
-        "head_dim=64,heads=71/1,batch=2,seqlen=2048" + causal,
-        "head_dim=256,heads=32/1,batch=1,seqlen=2048" + causal,
-        "head_dim=64,heads=32/1,batch=1,seqlen=4096,deterministic=1" + causal,
-        std::string("head_dim=128,heads=64/32,batch=4,seqlen=4096")})
-    EXPECT_EQ(chosen_for(gradients(text)).config.get("split_heads", 0), 0) << text;
+  EXPECT_TRUE(splits("head_dim=128,heads=32/1,batch=4,seqlen=4096" + causal));
+  EXPECT_TRUE(splits("head_dim=64,heads=71/1,batch=2,seqlen=2048" + causal));
+  EXPECT_TRUE(splits("head_dim=128,heads=14/2,batch=2,seqlen=2048" + causal));
+  EXPECT_TRUE(splits("head_dim=256,heads=32/1,batch=1,seqlen=2048" + causal));
+  EXPECT_TRUE(splits("head_dim=64,heads=32/1,batch=1,seqlen=4096,deterministic=1" + causal));
+  // The grid is full.
+  EXPECT_FALSE(splits("head_dim=128,heads=32/8,batch=8,seqlen=8192" + causal));
+  EXPECT_FALSE(splits("head_dim=64,heads=64/8,batch=16,seqlen=4096" + causal));
+  EXPECT_FALSE(splits("head_dim=128,heads=64/32,batch=4,seqlen=4096"));
 }
 
 // Winners of older versions have no such knob. They stay legal, and render as they did.

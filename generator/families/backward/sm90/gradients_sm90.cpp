@@ -134,8 +134,7 @@ Config GradientsSm90::cheapest_of_sides(const KernelSpec& spec, const Arch& arch
         return backward_clocks(kernels(spec, c).front(), spec, shape, device);
       });
   const std::optional<Config> best = cheapest(
-      all.knobs(), rows.value_or(first), others,
-      [&](const Config& c) { return !splits_heads(c) && !all.broken(c); },
+      all.knobs(), rows.value_or(first), others, [&](const Config& c) { return !all.broken(c); },
       [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
   if (!best) throw Error(ErrorCode::kInternal, name_ + " has no legal config");
   return *best;

@@ -3,8 +3,6 @@
 // and one_kernel.cpp). Few heads of K give few blocks, and blocks under a causal mask differ in
 // length. Parts give more and shorter blocks. Each leaves fp32 sums of dK and dV in the workspace,
 // which a last step adds. Layout: templates/shared/layouts/backward_head_parts.h.
-// Default configs take whole groups. The tuner tries parts, and checks their results, so they run
-// where they were found to be right and faster.
 #pragma once
 
 #include <vector>

@@ -4,14 +4,13 @@
 // seven. Source: templates/cuda/backward_sm90/one_kernel/.
 //
 // The way of a choice: space() has the knobs, and the rule for the rows of a step. default_config()
-// takes the cheapest config of the space (gradient_clocks.cpp), without parts of heads.
+// takes the cheapest config of the whole space (gradient_clocks.cpp).
 #include "generator/families/families.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "generator/core/system/error.hpp"
 #include "generator/families/backward/sm90/gradients_sm90.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/render/wgmma_emitter.hpp"
@@ -105,15 +104,7 @@ class OneKernel final : public GradientsSm90 {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const SearchSpace all = space(spec, arch);
-    std::vector<std::string_view> names;
-    for (const Knob& knob : all.knobs()) names.push_back(knob.name);
-    const std::optional<Config> best = cheapest(
-        all.knobs(), all.first_values(), names,
-        [&](const Config& c) { return !splits_heads(c) && !all.broken(c); },
-        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
-    if (!best) throw Error(ErrorCode::kInternal, "backward_sm90_one_kernel has no legal config");
-    return *best;
+    return cheapest_config(*this, spec, arch, shape, device);
   }
 
   std::vector<BackwardKernel> kernels(const KernelSpec& spec, const Config& config) const override {
