@@ -64,7 +64,7 @@ double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, doub
       warps_per_scheduler;
   const double shared = blocks * (work.shared_bytes * t.warps + bytes) / kSharedBytesPerClock;
   const double waited =
-      (kBarrierClocks + (t.stages == 1 ? kNothingInFlight : 0) + 0.4 * work.mma * kClocksPerMma) /
+      (kBarrierClocks + (t.slots == 1 ? kNothingInFlight : 0) + 0.4 * work.mma * kClocksPerMma) /
       blocks / std::max(1.0, t.warps / kSchedulers);
   const double busiest = std::max({mma, issue, shared});
   return busiest + kOverlap * (mma + issue + shared - busiest) / 2 + waited;

@@ -15,7 +15,7 @@
 // |------------|---------------------------------|----------------------------------|
 // | 0          | stay_rows * row(qk)             | first                            |
 // | second     | stay_rows * row(v)              | second                           |
-// | ring       | stages * slot_bytes             | first and second of a step, L2, delta |
+// | ring       | slots * slot_bytes              | first and second of a step, L2, delta |
 // | state      | 16 * (1 + warps)                | cuda/mma/tile_state.cuh    |
 //
 // row(head_dim): prefill_sm80_row_bytes, with the swizzle of cuda/mma/shared_tile.cuh. Tiles
@@ -30,7 +30,7 @@ struct BackwardSm80Tile {
   int stay_rows;
   int step_rows;
   int warps;
-  int stages;
+  int slots;
   int head_dim_qk;
   int head_dim_v;
   bool has_second;      // the second operand's tile stays too
@@ -62,7 +62,7 @@ constexpr BackwardSm80Layout backward_sm80_layout(const BackwardSm80Tile& t) {
   l.slot_l2 = l.slot_second + t.step_rows * row_v;
   l.slot_delta = l.slot_l2 + (t.has_statistics ? 4 * t.step_rows : 0);
   l.slot_bytes = l.slot_delta + (t.has_statistics ? 4 * t.step_rows : 0);
-  l.state = l.ring + t.stages * l.slot_bytes;
+  l.state = l.ring + t.slots * l.slot_bytes;
   l.bytes = l.state + 16 * (1 + t.warps);
   return l;
 }

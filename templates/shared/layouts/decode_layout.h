@@ -47,13 +47,13 @@ ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
 struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
 };
-ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int stages,
+ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int slots,
                                                         int slot_bytes, int head_dim_qk) {
-  DecodeShared made{slot_bytes, rings * stages * slot_bytes, 0, 0, 0, 0, 0};
+  DecodeShared made{slot_bytes, rings * slots * slot_bytes, 0, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
   made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
   made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
-  made.q_at = (made.barriers_at + warps * stages * 8 + 15) / 16 * 16;
+  made.q_at = (made.barriers_at + warps * slots * 8 + 15) / 16 * 16;
   made.bytes = made.q_at + warps * decode_q_bytes(head_dim_qk);
   return made;
 }

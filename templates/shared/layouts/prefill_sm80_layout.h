@@ -2,12 +2,12 @@
 // Dynamic shared memory of the mma.sync kernels prefill_sm75, prefill_sm80, prefill_sm80_tf32 and
 // prefill_sm89. Host and kernel compile the same formulas.
 //
-// | offset       | bytes                                   | what                               |
-// |--------------|-----------------------------------------|------------------------------------|
-// | 0            | block_m * row(qk)                       | Q tile; in the ring with q_place 2 |
-// | ring_offset  | stages * block_n * (row(qk) + row(v))   | share_kv 0: K, V, K, V, ... slots  |
-// |              | stages * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
-// | state_offset | 16 * (1 + warps)                        | cuda/mma/tile_state.cuh            |
+// | offset       | bytes                                     | what                               |
+// |--------------|-------------------------------------------|------------------------------------|
+// | 0            | block_m * row(qk)                         | Q tile; in the ring with q_place 2 |
+// | ring_offset  | kv_slots * block_n * (row(qk) + row(v))   | share_kv 0: K, V, K, V, ... slots  |
+// |              | kv_slots * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
+// | state_offset | 16 * (1 + warps)                          | cuda/mma/tile_state.cuh            |
 //
 // row(head_dim) is the bytes of a row, padded with zeros to a multiple of 32 bytes; its 16-byte
 // chunks are swizzled (cuda/mma/shared_tile.cuh). A V tile with contiguous keys (v_layout
@@ -27,7 +27,7 @@ struct PrefillSm80Layout {
   int block_m;
   int block_n;
   int warps;
-  int stages;
+  int kv_slots;
   int share_kv;  // 0: a stage is a K slot and a V slot; 1: one slot that they use by turns
   int q_place;
   int head_dim_qk;
@@ -54,7 +54,7 @@ constexpr int prefill_sm80_v_bytes(const PrefillSm80Layout& layout) {
 constexpr int prefill_sm80_ring_bytes(const PrefillSm80Layout& layout) {
   const int k = prefill_sm80_k_bytes(layout);
   const int v = prefill_sm80_v_bytes(layout);
-  return layout.stages * (layout.share_kv ? (k > v ? k : v) : k + v);
+  return layout.kv_slots * (layout.share_kv ? (k > v ? k : v) : k + v);
 }
 
 constexpr int prefill_sm80_ring_offset(const PrefillSm80Layout& layout) {

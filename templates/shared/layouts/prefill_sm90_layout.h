@@ -6,10 +6,10 @@
 // | region   | bytes                                    | written by | read by            |
 // |----------|------------------------------------------|------------|--------------------|
 // | q        | warpgroups * 64 * panels_qk * row_qk     | TMA        | wgmma, its own     |
-// | k slots  | stages * block_n * panels_qk * row_qk    | TMA        | wgmma, warpgroups  |
-// | v slots  | stages * panels_v * rows_v * row_v       | TMA        | wgmma, warpgroups  |
+// | k slots  | kv_slots * block_n * panels_qk * row_qk  | TMA        | wgmma, warpgroups  |
+// | v slots  | kv_slots * panels_v * rows_v * row_v     | TMA        | wgmma, warpgroups  |
 // | o        | warpgroups * 64 rows * panels_o * 128    | stmatrix   | TMA store          |
-// | given v  | stages * panels_given * block_n *        | TMA        | idle warps         |
+// | given v  | kv_slots * panels_given * block_n *      | TMA        | idle warps         |
 // |          |   row_given, with transpose_inside       |            |                    |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
@@ -35,7 +35,7 @@ struct PrefillSm90Config {
   int block_m;
   int block_n;
   int blocks_per_sm;
-  int stages;
+  int kv_slots;
   int kv_ring;
   int k_parts;    // per tile of K; each has a slot
   int o_staging;  // 1: O is stored by TMA from separate shared memory; 0: from registers
@@ -119,8 +119,8 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
     l.k_slot_bytes = l.k_slot_bytes > l.v_slot_bytes ? l.k_slot_bytes : l.v_slot_bytes;
     l.v_slot_bytes = l.k_slot_bytes;
   }
-  l.k_slots = ring ? c.kv_ring : c.stages;
-  l.v_slots = ring ? 0 : c.stages;
+  l.k_slots = ring ? c.kv_ring : c.kv_slots;
+  l.v_slots = ring ? 0 : c.kv_slots;
   l.k_slots *= c.k_parts;
   l.k_slot_bytes /= c.k_parts;
   l.q = 0;

@@ -105,7 +105,7 @@ FAMILIES = {
                {"batch_invariant=1": 0.1, "softcap=30": 0.1}), 5e13),
     "cache_sm90": Family(("row_max=0", "kv_ring=0"),
                          caches((16, 4096), 0, (0, 16, 64, 128), ("bf16", "fp16"), {"softcap=30": 0.1}), 3e14),
-    "backward_sm90": Family(("key_block_n=128,64,192", "dout_slots=2/1", "v_slots=2/1"), gradients, 2e14),
+    "backward_sm90": Family(("key_block_n=128,64,192", ), gradients, 2e14),
     "backward_sm80": Family(("blocks_per_sm=1", "key_blocks_per_sm=1", "split_kv=0/1"), gradients, 8e13),
     "prefill_cpu": Family(("schedule=1", "unroll=4"), prefill((64, 80, 128), ("fp32", "bf16")), 2e10),
     "backward_cpu": Family(("unroll=4", "block_n=128"), prefill((64, 80, 128), ("fp32", "bf16")), 2e10)}

@@ -18,8 +18,7 @@ inline constexpr const char* kStored =
 
 // Two kernels, with a separate step for L2 and delta.
 inline constexpr const char* kTwoKernels =
-    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
-    "dout_slots=2,fold_sums=0";
+    "block_m=128,block_n=48,k_slots=2,key_block_n=128,key_block_m=64,q_slots=2,fold_sums=0";
 
 // Returns the default config of two kernels.
 inline Config default_of(const Problem& p) {

@@ -44,10 +44,10 @@ TEST(MlaSm90Layout, RegionsFitTheBlock) {
 TEST(DecodeShared, RegionsFollowEachOther) {
   for (const int warps : {1, 2, 4, 8})
     for (const int rings : {1, warps})
-      for (const int stages : {2, 3, 5})
+      for (const int slots : {2, 3, 5})
         for (const int head_dim : {64, 176, 192, 256}) {
-          const DecodeShared l = decode_shared(warps, rings, stages, 16 * 272, head_dim);
-          expect_regions(regions_of(l, warps, rings, stages, head_dim), l.bytes);
+          const DecodeShared l = decode_shared(warps, rings, slots, 16 * 272, head_dim);
+          expect_regions(regions_of(l, warps, rings, slots, head_dim), l.bytes);
         }
 }
 

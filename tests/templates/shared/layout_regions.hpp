@@ -34,8 +34,8 @@ inline int64_t panel_bytes(int64_t rows, int64_t columns, int element_bytes = 2)
 
 inline std::vector<Region> regions_of(const PrefillSm90Config& c) {
   const PrefillSm90Layout l = prefill_sm90_layout(c);
-  const int warpgroups = c.block_m / 64, slots = c.kv_ring > 0 ? c.kv_ring : c.stages;
-  const int v_slots = c.kv_ring > 0 ? 0 : c.stages, given = c.transposes ? c.stages : 0;
+  const int warpgroups = c.block_m / 64, slots = c.kv_ring > 0 ? c.kv_ring : c.kv_slots;
+  const int v_slots = c.kv_ring > 0 ? 0 : c.kv_slots, given = c.transposes ? c.kv_slots : 0;
   int64_t k = panel_bytes(c.block_n, c.head_dim_qk, c.operand_bytes);
   const int64_t v = c.operand_bytes == 2 ? panel_bytes(c.block_n, c.head_dim_v)
                                          : int64_t{c.block_n} * c.head_dim_v;
@@ -80,7 +80,7 @@ inline std::vector<Region> regions_of(const PrefillSm80Layout& l) {
   const int64_t k = l.block_n * row_bytes(l.head_dim_qk, l.element_bytes),
                 v = l.block_n * row_bytes(l.head_dim_v, l.element_bytes),
                 q = l.block_m * row_bytes(l.head_dim_qk, l.element_bytes);
-  const int64_t ring = l.stages * (l.share_kv ? std::max(k, v) : k + v);
+  const int64_t ring = l.kv_slots * (l.share_kv ? std::max(k, v) : k + v);
   const bool through_ring = l.q_place == kQRegistersThroughRing;
   return {{"q", 0, through_ring ? 0 : q, 128},
           {"ring", prefill_sm80_ring_offset(l), through_ring ? std::max(q, ring) : ring, 128},
@@ -94,7 +94,7 @@ inline std::vector<Region> regions_of(const BackwardSm80Tile& t) {
   std::vector<Region> all{{"first", 0, t.stay_rows * qk, 128},
                           {"second", l.second, t.has_second ? t.stay_rows * v : 0, 128},
                           {"state", l.state, 16 * (1 + t.warps), 16}};
-  for (int slot = 0; slot < t.stages; ++slot) {
+  for (int slot = 0; slot < t.slots; ++slot) {
     const int64_t begin = l.ring + int64_t{slot} * l.slot_bytes;
     const std::string of_slot = " of slot " + std::to_string(slot);
     all.push_back({"first" + of_slot, begin, t.step_rows * qk, 128});
@@ -221,14 +221,14 @@ inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, i
   return all;
 }
 
-inline std::vector<Region> regions_of(const DecodeShared& l, int warps, int rings, int stages,
+inline std::vector<Region> regions_of(const DecodeShared& l, int warps, int rings, int slots,
                                       int head_dim_qk) {
   const int64_t q = decode_keeps_q(head_dim_qk) ? 16 * (2 * head_dim_qk + 16) : 0;
-  return {{"rings", 0, int64_t{rings} * stages * l.slot_bytes, 16},
+  return {{"rings", 0, int64_t{rings} * slots * l.slot_bytes, 16},
           {"joins", l.join_at, warps * 16 * 32 * 4, 16},
           {"largest scores and sums", l.stats_at, 2 * warps * 16 * 2 * 4, 16},
           {"words of warps", l.ticket_at, warps * 4, 4},
-          {"barriers", l.barriers_at, 8 * warps * stages, 16},
+          {"barriers", l.barriers_at, 8 * warps * slots, 16},
           {"q", l.q_at, warps * q, 16}};
 }
 

@@ -24,14 +24,13 @@ int dropout_registers(const BackwardKernel& kernel) {
 
 }  // namespace
 
-BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config,
+BackwardKernel backward_rows_kernel(const KernelSpec& spec, const RowsTile& tile,
                                     int stored_bytes) {
-  const int keys = as_int(config, "block_n");
   return {.makes = BackwardMakes::kDq,
-          .tile = {as_int(config, "block_m"), keys, as_int(config, "k_slots"),
-                   as_int(config, "v_slots"), spec.head_dim_qk, spec.head_dim_v, true, false},
-          .accumulators = backward_sm90_accumulators(keys, spec.head_dim_qk),
-          .widest = std::max(keys, spec.head_dim_qk),
+          .tile = {tile.block_m, tile.block_n, tile.k_slots, tile.v_slots, spec.head_dim_qk,
+                   spec.head_dim_v, true, false},
+          .accumulators = backward_sm90_accumulators(tile.block_n, spec.head_dim_qk),
+          .widest = std::max(tile.block_n, spec.head_dim_qk),
           .stored_bytes = stored_bytes};
 }
 

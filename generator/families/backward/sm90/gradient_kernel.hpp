@@ -44,9 +44,13 @@ struct KeysTile {
   int block_n, block_m, q_slots, dout_slots;
 };
 
-// Returns the kernel of dQ: knobs block_m, block_n, k_slots and v_slots. It stores `stored_bytes`
-// for each element of the scores.
-BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config,
+// The rows of Q that stay in a block, the keys of a step, and the slots of both rings.
+struct RowsTile {
+  int block_m, block_n, k_slots, v_slots;
+};
+
+// Returns the kernel of dQ. It stores `stored_bytes` for each element of the scores.
+BackwardKernel backward_rows_kernel(const KernelSpec& spec, const RowsTile& tile,
                                     int stored_bytes = 0);
 // Returns the kernel of dK, dV or both, or the part of kAll that makes these.
 BackwardKernel backward_keys_kernel(const KernelSpec& spec, const KeysTile& tile,

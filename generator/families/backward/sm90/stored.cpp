@@ -26,7 +26,10 @@ constexpr int kStoredElementBytes = 2;  // for dS and for P
 int stored_count(const KernelSpec& spec) { return makes(spec, Gradients::kV) ? 2 : 1; }
 
 BackwardKernel rows_kernel(const KernelSpec& spec, const Config& config) {
-  return backward_rows_kernel(spec, config, stored_count(spec) * kStoredElementBytes);
+  return backward_rows_kernel(spec,
+                              {as_int(config, "block_m"), as_int(config, "block_n"),
+                               as_int(config, "k_slots"), as_int(config, "v_slots")},
+                              stored_count(spec) * kStoredElementBytes);
 }
 
 // Returns the kernel of dK or dV from stored values. The gradient of a tile's keys stays in

@@ -19,23 +19,42 @@ const Arch& hopper() {
   return arch;
 }
 
-KeysTile keys_tile(const Config& c) {
-  return {as_int(c, "key_block_n"), as_int(c, "key_block_m"), as_int(c, "q_slots"),
-          as_int(c, "dout_slots")};
+// Slots of V, and of dout: two, or one if two do not fit. Three gain too seldom to be a choice
+// (templates/cuda/backward_sm90/two_kernels/LOG.md).
+constexpr int kSecondSlots = 2;
+
+bool fits(const BackwardKernel& kernel) {
+  return backward_shared_bytes(kernel) <= hopper().shared_bytes_per_block;
+}
+
+BackwardKernel rows_kernel(const KernelSpec& spec, const Config& c) {
+  RowsTile tile{as_int(c, "block_m"), as_int(c, "block_n"), as_int(c, "k_slots"), kSecondSlots};
+  if (!fits(backward_rows_kernel(spec, tile))) tile.v_slots = 1;
+  return backward_rows_kernel(spec, tile);
+}
+
+// dK and dV of separate kernels have the same slots. The kernel of dK keeps V too, so it decides.
+KeysTile keys_tile(const KernelSpec& spec, const Config& c) {
+  KeysTile tile{as_int(c, "key_block_n"), as_int(c, "key_block_m"), as_int(c, "q_slots"),
+                kSecondSlots};
+  const BackwardMakes largest =
+      makes(spec, Gradients::kK) ? BackwardMakes::kDk : BackwardMakes::kDv;
+  if (!fits(backward_keys_kernel(spec, tile, largest))) tile.dout_slots = 1;
+  return tile;
 }
 
 // True if dK and dV have a kernel each: one kernel has too few registers, or too little shared
 // memory, for both. Where one kernel fits, two never won (two_kernels/LOG.md).
 bool splits(const KernelSpec& spec, const Config& c) {
   return makes(spec, Gradients::kK) && makes(spec, Gradients::kV) &&
-         broken_kernel(backward_keys_kernel(spec, keys_tile(c), BackwardMakes::kDkDv), spec,
+         broken_kernel(backward_keys_kernel(spec, keys_tile(spec, c), BackwardMakes::kDkDv), spec,
                        hopper());
 }
 
 // Returns one or two kernels, in the order of a launch; none if neither dK nor dV is needed.
 std::vector<BackwardKernel> keys_kernels(const KernelSpec& spec, const Config& c) {
   const auto one = [&](BackwardMakes what) {
-    BackwardKernel kernel = backward_keys_kernel(spec, keys_tile(c), what);
+    BackwardKernel kernel = backward_keys_kernel(spec, keys_tile(spec, c), what);
     kernel.splits_heads = splits_heads(c);
     return kernel;
   };
@@ -57,25 +76,22 @@ class TwoKernels final : public GradientsSm90 {
         {"block_m", values_if(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
         {"block_n", values_if(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
         {"k_slots", values_if(rows, {2, 3}), "tiles of k in shared memory"},
-        {"v_slots", values_if(rows, {1, 2, 3}), "tiles of v in shared memory"},
         {"key_block_n", values_if(keys, {128, 192, 64}), "stationary keys, 64 per warpgroup"},
         {"key_block_m", values_if(keys, {32, 48, 64, 80, 96, 112, 128}),
          "rows per step of dk and dv"},
         {"q_slots", values_if(keys, {2, 3}), "tiles of q in shared memory"},
-        {"dout_slots", values_if(keys, {1, 2, 3}), "tiles of dout in shared memory"},
         {"fold_sums", values_if(rows, {0, 1}),
          "the kernel of dq computes delta, instead of a separate step"}};
     add_head_knob(spec, &knobs);
     std::vector<Constraint> rules;
     if (rows)
-      rules.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
-                         return broken_kernel(backward_rows_kernel(spec, c), spec, arch);
+      rules.push_back({"rows", {"block_m", "block_n", "k_slots"}, [=](const Config& c) {
+                         return broken_kernel(rows_kernel(spec, c), spec, arch);
                        }});
     if (keys)
-      rules.push_back(
-          {"keys", {"key_block_n", "key_block_m", "q_slots", "dout_slots"}, [=](const Config& c) {
-             return broken_kernels(keys_kernels(spec, c), spec, arch);
-           }});
+      rules.push_back({"keys", {"key_block_n", "key_block_m", "q_slots"}, [=](const Config& c) {
+                         return broken_kernels(keys_kernels(spec, c), spec, arch);
+                       }});
     return {knobs, rules};
   }
 
@@ -86,7 +102,7 @@ class TwoKernels final : public GradientsSm90 {
 
   std::vector<BackwardKernel> kernels(const KernelSpec& spec, const Config& config) const override {
     std::vector<BackwardKernel> all;
-    if (makes(spec, Gradients::kQ)) all.push_back(backward_rows_kernel(spec, config));
+    if (makes(spec, Gradients::kQ)) all.push_back(rows_kernel(spec, config));
     for (const BackwardKernel& one : keys_kernels(spec, config)) all.push_back(one);
     return all;
   }
@@ -98,6 +114,8 @@ class TwoKernels final : public GradientsSm90 {
     all.push_back(bool_constant("kHasKeys", makes_keys(spec)));
     all.push_back(bool_constant("kKeysMakeK", makes(spec, Gradients::kK)));
     all.push_back(bool_constant("kKeysMakeV", makes(spec, Gradients::kV) && !splits(spec, config)));
+    all.push_back({"int", "kVSlots", std::to_string(rows_kernel(spec, config).tile.second_slots)});
+    all.push_back({"int", "kDoutSlots", std::to_string(keys_tile(spec, config).dout_slots)});
     add_head_constant(config, &all);
     return all;
   }

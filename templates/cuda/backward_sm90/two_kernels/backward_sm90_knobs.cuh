@@ -9,15 +9,14 @@ namespace attune {
 
 constexpr int kBlockM = 128;  // attune_kernel: rows of Q and dout per block, 64 for each warpgroup
 constexpr int kBlockN = 96;   // rows of K and V per step
-constexpr int kKSlots = 3;    // tiles of K, and of V, in shared memory
-constexpr int kVSlots = 3;
+constexpr int kKSlots = 3;    // tiles of K in shared memory
 constexpr int kKeyBlockN = 128;  // attune_keys: rows of K and V per block
 constexpr int kKeyBlockM = 64;   // rows of Q and dout per step
-constexpr int kQSlots = 3;       // tiles of Q, and of dout, in shared memory
-constexpr int kDoutSlots = 3;
-constexpr int kSplitKv = 0;   // 1: separate kernels compute dK and dV
-constexpr int kFoldSums = 0;  // 1: attune_kernel computes L2 and delta; 0: attune_prepare
+constexpr int kQSlots = 3;       // tiles of Q in shared memory
+constexpr int kSplitKv = 0;      // 1: separate kernels compute dK and dV
+constexpr int kFoldSums = 0;     // 1: attune_kernel computes L2 and delta; 0: attune_prepare
 
+constexpr int kVSlots = 2, kDoutSlots = 2;            // tiles of V, and of dout, in shared memory
 constexpr bool kHasKeys = true;                       // dK or dV is requested
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // gradients that attune_keys computes
 
