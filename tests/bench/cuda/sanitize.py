@@ -81,6 +81,12 @@ CONFIGS = (
                                            ("head_dim=128", 64, ",dropout=0.3", 2),
                                            ("head_dim=128", 80, ",dropout=0.3", 2),
                                            ("head_dim=64", 128, ",dropout=0.3", 2))),
+    # Blocks of keys that take a part of a group's heads.
+    *(("backward_sm90", GRADIENTS.replace("heads=4/2", "heads=6/1").replace("head_dim=128", dims), "split_heads=1")
+      for dims in ("head_dim=128", "head_dim=80", "head_dim=256")),
+    *(("backward_sm90_one_kernel", GRADIENTS.replace("heads=4/2", "heads=6/1") + field,
+       one_kernel(64, scheduler, ordered) + ",split_heads=1")
+      for field, scheduler, ordered in (("", 0, 1), (",window=90:0", 2, 0), (",dropout=0.3", 2, 0))),
     # dK and dV from scores stored in the workspace.
     *(("backward_sm90_stored", GRADIENTS.replace("head_dim=128", dims) + field, tiles)
       for dims, field, tiles in (("head_dim=256", "", "block_n=48,k_slots=3,v_slots=1"),
