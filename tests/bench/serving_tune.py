@@ -38,6 +38,8 @@ def row_of(shape):
     winner = shape["winner"]
     if winner is None:
         return {"problem": shape["problem"], "note": shape["note"]}
+    if not winner["default"]["time_s"]:
+        return {"problem": shape["problem"], "note": "the default config does not work"}
     default, best = winner["default"]["time_s"] * 1e6, winner["tuned"]["time_s"] * 1e6
     return {
         "problem": shape["problem"], "default_us": default, "tuned_us": best, "gain": default / best,

@@ -63,6 +63,26 @@ TEST(TuneLoop, BadCandidatesNeverWinAndCostOnlyThemselves) {
   }
 }
 
+// A runtime launches it where nothing was tuned, so the tuner must know its time.
+TEST(TuneLoop, ADefaultThatSpillsTakesPart) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    World world({.seed = seed});
+    const Config usual = SimulatedTemplate(world).default_config({}, Arch(), {}, {});
+    world.set_fate(usual, Fate::kSpills);
+    const Outcome run = tune_simulated(world, {llama_problem(1024)}, seed);
+    const ShapeReport& shape = run.report.shapes.at(0);
+    ASSERT_TRUE(shape.winner) << seed;
+    int defaults = 0;
+    for (const TrialRecord& trial : shape.trials) {
+      const bool spills = world.fate(trial.config) == Fate::kSpills;
+      EXPECT_EQ(trial.status == TrialStatus::kOk && spills, trial.config == usual)
+          << trial.config.to_text();
+      defaults += trial.is_default && trial.timing.median_us > 0;
+    }
+    EXPECT_EQ(defaults, 1);
+  }
+}
+
 TEST(TuneLoop, FormsOfOneProblemAreTunedOnce) {
   const World world({.seed = 1});
   Problem top_left = llama_problem(1024), window = llama_problem(1024), hides = llama_problem(1024);

@@ -180,7 +180,9 @@ Load Trials::make_live(Trial& trial, double until) {
   if (!trial.compiled) trial.compiled = wait_compiled(trial, until);
   if (!trial.compiled) return Load::kLate;
   if (trial.compiled->image) fill_record(trial, {});
-  if (trial.compiled->fault) {
+  // A default that spills runs wherever nothing was tuned, so it takes part too.
+  const bool takes_part = trial.candidate.is_default && trial.compiled->image;
+  if (trial.compiled->fault && !takes_part) {
     fail(trial, *trial.compiled->fault);
     return Load::kFailed;
   }

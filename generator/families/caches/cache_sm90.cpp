@@ -40,8 +40,12 @@ int box_rows(const KernelSpec& spec, int block_n) {
   return spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, block_n) : block_n;
 }
 
+// Keys end to end need registers besides, or 192 rows and 128 keys of head dim 64 spill.
+constexpr int kRegistersOfPackedKeys = 4;
+
 int accumulators(const KernelSpec& spec, const Config& c) {
-  return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, true);
+  return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, true) +
+         (spec.cache.packed_kv ? kRegistersOfPackedKeys : 0);
 }
 
 // Returns the knobs for batch_invariant: each knob that affects bits has one value. Tiles are

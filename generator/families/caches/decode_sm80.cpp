@@ -34,10 +34,10 @@ constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the place
 // in the list of pieces (DecodeWalk).
-constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
+constexpr int kOtherRegisters = 80, kOtherRegistersOfScores = 90;
 // for 8-bit caches; for factors per key
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
-constexpr int kRegistersOfChunks = 20;   // addresses of 16 bytes each
+constexpr int kRegistersOfChunks = 8;    // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
