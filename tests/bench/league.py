@@ -38,8 +38,8 @@ import league_strata
 
 HERE = Path(__file__).resolve().parent
 PARTIAL = 6
-TUNED_AT_ONCE = 5  # problems of one call of attune tune
-FIRST_POINT_S, FIRST_TUNE_S = 20, 60  # expected seconds before one was measured
+TUNED_AT_ONCE = 8  # problems of one call of attune tune, which compiles for the next while it measures
+FIRST_POINT_S, FIRST_TUNE_S = 20, 90  # expected seconds before one was measured
 REPEATED = 10  # points that are timed again on another device
 
 
@@ -107,12 +107,15 @@ def tune(program, run, kind, problems, store, target, clock):
 
 
 def tuned(found, chunk):
-    """Returns what one call of attune tune says of its problems."""
+    """Returns what one call of attune tune says of its problems. time_s is the call's time over its problems."""
     if found.returncode not in (0, PARTIAL):
         lines = found.stderr.strip().splitlines() or [f"exit status {found.returncode}"]
         return {problem: {"time_s": 0, "note": lines[-1][:300]} for problem in chunk}
-    shapes = json.loads(found.stdout)["shapes"]
-    return {problem: {"time_s": shape["time_s"], "trials": shape["trials"], "note": shape["note"]}
+    answer = json.loads(found.stdout)
+    share, shapes = answer["time_s"] / len(chunk), answer["shapes"]
+    if len(shapes) != len(chunk):  # two texts of one problem
+        return {problem: {"time_s": share, "note": f"one of {len(shapes)} problems of a call"} for problem in chunk}
+    return {problem: {"time_s": share, "shape_s": shape["time_s"], "trials": shape["trials"], "note": shape["note"]}
             for problem, shape in zip(chunk, shapes)}
 
 
@@ -150,8 +153,12 @@ class League:
     def __init__(self, arguments, record, run, device, names, clock):
         self.arguments, self.record, self.run, self.device = arguments, record, run, device
         self.names, self.clock, self.unusable = names, clock, False
-        folder = Path(arguments.out).resolve()
-        self.store = folder.with_name(f"{folder.stem}_run{run['number']}.db")
+        path = Path(arguments.out).resolve()
+        self.store = path.with_name(f"{path.stem}_run{run['number']}.db")
+        if self.store.exists() and len(run["calls"]) == 1:
+            raise SystemExit(f"{self.store} exists before the run's first call; must be moved away")
+        if any(run["tunes"].values()) and not self.store.exists():
+            raise SystemExit(f"{self.store} is missing; must be kept beside the result file")
         self.target = "cuda" if arguments.device == "cuda" else f"cpu:{arguments.threads}"
 
     def save(self):

@@ -191,9 +191,10 @@ def summary(rows, tune=None):
     of_tuned = [row["default_over_tuned"] for row in measured if "default_over_tuned" in row]
     if of_tuned:
         found["default_over_tuned"] = {"geomean": geomean(of_tuned), "lowest": min(of_tuned)}
-    seconds = [one["time_s"] for one in (tune or {}).values() if one["time_s"] > 0]
-    if seconds:
-        found["tune_s"] = {"problems": len(seconds), "mean": statistics.fmean(seconds), "largest": max(seconds)}
+    tunes = [one for one in (tune or {}).values() if one["time_s"] > 0]
+    if tunes:
+        found["tune_s"] = {"problems": len(tunes), "mean": statistics.fmean(one["time_s"] for one in tunes),
+                           "largest": max(one.get("shape_s", 0) for one in tunes)}
     return {**found, "errors": errors_summary(measured)}
 
 

@@ -41,7 +41,7 @@ import scores  # noqa: E402
 def layers():
     """Returns the layers of some models, read by attune once."""
     if not hasattr(layers, "found"):
-        types = set("""llama gemma qwen2 falcon mistral gemma2 gpt_oss bloom t5 bert vit deepseek_v3 modernbert glm phi
+        types = set("""llama gemma qwen2 falcon mistral gemma2 gpt_oss bloom t5 bert vit deepseek_v3 modernbert glm phi stablelm
             FluxTransformer2DModel""".split())
         layers.found = league_draw.layers_of_table(ATTUNE, types)
     return layers.found
@@ -212,13 +212,13 @@ class StatisticsTest(unittest.TestCase):
                  "default_over_tuned": 0.5, "errors": {"tuned": n, "cudnn": 2 * n}}
                 for n, ratio in enumerate((0.9, 1.0, 1.2), 1)]
         rows += [{"point": "bad", "failed": "no kernel"}, {"point": "alone", "mode": "m", "over_best_peer": {}}]
-        found = league_record.summary(rows, {"a": {"time_s": 2.0}, "b": {"time_s": 4.0}})
+        found = league_record.summary(rows, {"a": {"time_s": 2.0}, "b": {"time_s": 4.0, "shape_s": 5.0}})
         self.assertEqual(found["failed"], {"bad": "no kernel"})
         self.assertEqual(found["without_peer"], ["alone"])
         self.assertEqual(found["tuned"]["below_1"], {"p1": 0.9})
         self.assertEqual((found["tuned"]["points"], found["tuned"]["lowest"]), (3, 0.9))
         self.assertAlmostEqual(found["tuned"]["geomean"], (0.9 * 1.2)**(1 / 3))
-        self.assertEqual(found["tune_s"], {"problems": 2, "mean": 3.0, "largest": 4.0})
+        self.assertEqual(found["tune_s"], {"problems": 2, "mean": 3.0, "largest": 5.0})
         self.assertEqual(found["errors"]["m"]["cudnn"], {"median": 4, "largest": 6, "points": 3})
         text = "\n".join(league_record.summary_lines("forward", found))
         for words in ("0.900  p1", "bad: no kernel", "1 failed", "default over tuned: geomean 0.500"):
@@ -362,7 +362,7 @@ class StepsTest(unittest.TestCase):
     def test_steps(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "out.json"
-            words = [ATTUNE, "--device", "cpu", "--threads", "1", "--defaults", "--count", "2", "--rounds", "3",
+            words = [ATTUNE, "--device", "cpu", "--threads", "1", "--defaults", "--count", "1", "--rounds", "3",
                      "--out", str(path), "--commit", "b" * 40]
             kinds = ["--kinds", "forward_fp32,gradients_bf16,decode_fp16"]
             with mock.patch.object(league_draw, "layers_of_table", lambda program: layers()), mock.patch.object(
@@ -379,7 +379,7 @@ class StepsTest(unittest.TestCase):
                 self.assertGreater(row["over_best_peer"]["default"], 0)
                 self.assertLess(row["errors"]["default"], 0.02)
             self.assertEqual(run["rows"]["decode_fp16"][0]["refused"], {"torch": "no peer"})
-            self.assertEqual([row["failed"] for row in run["rows"]["decode_bf16"]], ["no kernel"] * 2)
+            self.assertEqual([row["failed"] for row in run["rows"]["decode_bf16"]], ["no kernel"])
             self.assertIn("over the best peer: geomean", text.getvalue())
 
     def test_tuning(self):

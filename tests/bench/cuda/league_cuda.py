@@ -185,7 +185,8 @@ def usable_peers(asked):
 def release():
     """Frees the memory of a point. Raises if a call has left the device unusable."""
     torch.cuda.synchronize()
-    torch._dynamo.reset()
+    if "torch._dynamo" in sys.modules:  # importing it takes seconds
+        torch._dynamo.reset()
     torch.cuda.empty_cache()
 
 
