@@ -24,30 +24,38 @@ class Case:
     causal: bool = False
     window_left: int = -1
     dtype: str = "bf16"
+    window_right: int = 0  # used with window_left, and 0 under a causal mask
+    head_dim_v: int = 0  # 0: head_dim
+
+    @property
+    def width_v(self) -> int:
+        return self.head_dim_v or self.head_dim
 
     @property
     def problem(self) -> str:
-        text = (f"dtype={self.dtype},head_dim={self.head_dim},heads={self.heads_q}/{self.heads_kv},batch={self.batch},"
+        dims = f"head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}" if self.head_dim_v else (
+            f"head_dim={self.head_dim}")
+        text = (f"dtype={self.dtype},{dims},heads={self.heads_q}/{self.heads_kv},batch={self.batch},"
                 f"seqlen_q={self.seqlen_q},seqlen_kv={self.seqlen_kv},"
                 f"mask={'causal_bottom_right' if self.causal else 'none'}")
-        return text + (f",window={self.window_left}:0" if self.window_left >= 0 else "")
+        return text + (f",window={self.window_left}:{self.window_right}" if self.window_left >= 0 else "")
 
     @property
     def visible_elements(self) -> int:
         """Returns the number of visible (row, column) pairs of one head of one sequence."""
         offset = self.seqlen_kv - self.seqlen_q
-        if not self.causal:
+        if not self.causal and self.window_left < 0:
             return self.seqlen_q * self.seqlen_kv
         total = 0
         for row in range(self.seqlen_q):
-            last = min(self.seqlen_kv - 1, row + offset)
+            last = min(self.seqlen_kv - 1, row + offset + self.window_right)
             first = max(0, row + offset - self.window_left) if self.window_left >= 0 else 0
             total += max(0, last - first + 1)
         return total
 
     @property
     def flops(self) -> float:
-        return 4.0 * self.head_dim * self.visible_elements * self.batch * self.heads_q
+        return 2.0 * (self.head_dim + self.width_v) * self.visible_elements * self.batch * self.heads_q
 
 
 def squares(dims, seqlens):

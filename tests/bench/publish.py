@@ -10,7 +10,7 @@ highest] of each time in us, ratios and the config.
 Fields that follow from others are left out: speeds (`flops` or `bytes` over the median), and default configs (given by
 the commit). `knobs` holds, for each template, the most frequent value of each knob in the part; a row's config holds
 the knobs that differ from it. Rows are lists under their `columns`. A dot in a column's name separates a group from a
-name in it; load() returns rows as the benchmark wrote them.
+name in it; load() returns rows as the benchmark wrote them. The topic league takes a file of league.py, with all runs.
 
     python3 tests/bench/publish.py sanitizer FILE
 
@@ -304,6 +304,9 @@ def main():
         publish_sanitizer(result, given.commit)
     elif given.part is None:
         parser.error("PART is missing; must be given except for the topic sanitizer")
+    elif given.topic == "league":
+        import league_record  # which imports this module
+        league_record.publish_part(given.part, result)
     else:
         publish(given.topic, given.part, result, given.commit)
 

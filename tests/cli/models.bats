@@ -17,6 +17,7 @@ load contract
   json 'o["schema"] == "attune.models/1" and len(o["models"]) > 400'
   json 'len({m["type"] for m in o["models"]}) == len(o["models"])'
   json '[m["reading"] for m in o["models"] if m["type"] == "whisper"] == ["sound and decoder"]'
+  json '[m["defaults"]["num_attention_heads"] for m in o["models"] if m["type"] == "llama"] == [32]'
   json 'all(m["not_supported"] for m in o["models"] if not m["tuned"])'
   echo '{"model_type": "rwkv", "hidden_size": 4096}' >"$dir/config.json"
   attune tune "$dir/config.json" --target cpu --dry-run

@@ -19,31 +19,33 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # PyTorch's idle threads must not spin while attune is timed
 
 import torch  # noqa: E402
-import torch.nn.functional as functional  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "runtime" / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import attune  # noqa: E402
 import timing  # noqa: E402
-from cpu_sdpa import DTYPES, HEADS, TOLERANCE, cases, geomean, processor  # noqa: E402
+from cpu_sdpa import DTYPES, TOLERANCE, cases, geomean, processor, tensors, torch_attention  # noqa: E402
+
+
+def torch_runner(case, q, k, v, dout):
+    """Returns a callable that returns gradients as [batch, heads, seqlen, head_dim]."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    o = torch_attention(case, *leaves)
+    return lambda: torch.autograd.grad(o, leaves, dout, retain_graph=True)
+
+
+def attune_runner(context, case, q, k, v, dout):
+    """Returns a callable that returns gradients as [batch, seqlen, heads, head_dim]."""
+    mask = "causal_bottom_right" if case["causal"] else "none"
+    ours = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+    o, lse = attune.attention(*ours, mask=mask, return_lse=True, context=context)
+    return lambda: attune.attention_backward(dout.transpose(1, 2), *ours, o, lse, mask=mask, context=context)
 
 
 def run_case(case, context, arguments, rng):
-    shape = (1, HEADS, case["seqlen"], case["head_dim"])
-    q, k, v = (torch.randn(shape, dtype=DTYPES[arguments.dtype]).requires_grad_() for _ in range(3))
-    dout = torch.randn(shape, dtype=DTYPES[arguments.dtype])
-    o = functional.scaled_dot_product_attention(q, k, v, is_causal=case["causal"])
-    mask = "causal_bottom_right" if case["causal"] else "none"
-    ours = [tensor.detach().transpose(1, 2) for tensor in (q, k, v)]
-    with torch.no_grad():
-        our_o, lse = attune.attention(*ours, mask=mask, return_lse=True, context=context)
-
-    def run_torch():
-        return torch.autograd.grad(o, (q, k, v), dout, retain_graph=True)
-
-    def run_attune():
-        return attune.attention_backward(dout.transpose(1, 2), *ours, our_o, lse, mask=mask, context=context)
-
+    q, k, v = tensors(case, arguments.dtype)
+    dout = torch.randn_like(q)
+    run_torch, run_attune = torch_runner(case, q, k, v, dout), attune_runner(context, case, q, k, v, dout)
     for name, found, wanted in zip("qkv", run_attune(), run_torch()):
         distance = (found.transpose(1, 2).float() -
                     wanted.float()).abs().max().item() / wanted.float().abs().max().item()

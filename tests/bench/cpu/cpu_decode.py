@@ -32,20 +32,31 @@ BATCH, HEADS, HEADS_KV, HEAD_DIM = 4, 32, 8, 128
 LENGTHS = {"fp32": 4096, "bf16": 8192, "fp16": 8192}  # 134 MB of K and V
 
 
+def torch_runner(q, k, v):
+    """Returns a callable that returns attention over slots, as [batch, 1, heads, head_dim]."""
+    heads_first = [x.transpose(1, 2) for x in (q, k, v)]
+    return lambda: functional.scaled_dot_product_attention(*heads_first, enable_gqa=True).transpose(1, 2)
+
+
+def paged(k, v, page_size):
+    """Returns k, v and the keywords of attention_kvcache() for the same keys on pages in random order."""
+    batch, length, heads_kv, head_dim = k.shape
+    pages = batch * length // page_size
+    order = torch.randperm(pages)
+    places = torch.argsort(order).to(torch.int32).view(batch, -1)
+    k, v = (x.view(pages, page_size, heads_kv, head_dim)[order] for x in (k, v))
+    return k, v, {"page_table": places, "kv_lengths": torch.full((batch,), length, dtype=torch.int32)}
+
+
 def make_case(context, dtype, page_size, length):
     """The call, and the tensors of the copy."""
     shape = (BATCH, length, HEADS_KV, HEAD_DIM)
     k, v = (torch.randn(shape).to(DTYPES[dtype]) for _ in range(2))
     q = torch.randn(BATCH, 1, HEADS, HEAD_DIM).to(DTYPES[dtype])
-    want = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), enable_gqa=True).transpose(
-        1, 2)
+    want = torch_runner(q, k, v)()
     keywords = {}
     if page_size:
-        pages = BATCH * length // page_size
-        order = torch.randperm(pages)
-        places = torch.argsort(order).to(torch.int32).view(BATCH, -1)
-        k, v = (x.view(pages, page_size, HEADS_KV, HEAD_DIM)[order] for x in (k, v))
-        keywords = {"page_table": places, "kv_lengths": torch.full((BATCH,), length, dtype=torch.int32)}
+        k, v, keywords = paged(k, v, page_size)
     o = torch.empty_like(q)
 
     def run():

@@ -53,18 +53,35 @@ def flops(case):
     return 4.0 * case["head_dim"] * HEADS * visible
 
 
+def tensors(case, dtype):
+    """Returns q, k and v as [batch, heads, seqlen, head_dim]. A case without batch or heads has 1 and HEADS."""
+    batch, heads = case.get("batch", 1), case.get("heads", HEADS)
+    return [
+        torch.randn(batch, count, case["seqlen"], case["head_dim"], dtype=DTYPES[dtype])
+        for count in (heads, case.get("heads_kv", heads), case.get("heads_kv", heads))]
+
+
+def torch_attention(case, q, k, v):
+    given = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=case["causal"], **given)
+
+
+def attune_runner(context, case, q, k, v, o):
+    """Returns the plan and a callable that fills o."""
+    operands = [tensor.transpose(1, 2)
+                for tensor in (q, k, v, o)]  # views as [batch, seqlen, heads, head_dim]
+    plan = context.plan(case["problem"], layout=operands)
+    return plan, plan.launcher(*operands)
+
+
 def run_case(case, contexts, arguments, rng):
-    shape = (1, HEADS, case["seqlen"], case["head_dim"])
-    q, k, v = (torch.randn(shape, dtype=DTYPES[arguments.dtype]) for _ in range(3))
-    want = functional.scaled_dot_product_attention(q, k, v, is_causal=case["causal"])
-    runners = {"torch": lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=case["causal"])}
+    q, k, v = tensors(case, arguments.dtype)
+    want = torch_attention(case, q, k, v)
+    runners = {"torch": lambda: torch_attention(case, q, k, v)}
     plans = {}
     for label, context in contexts.items():
         o = torch.full_like(q, float("nan"))
-        operands = [tensor.transpose(1, 2)
-                    for tensor in (q, k, v, o)]  # views as [batch, seqlen, heads, head_dim]
-        plans[label] = context.plan(case["problem"], layout=operands)
-        runners[label] = plans[label].launcher(*operands)
+        plans[label], runners[label] = attune_runner(context, case, q, k, v, o)
         runners[label]()
         distance = (o.float() - want.float()).abs().max().item()
         if not distance < TOLERANCE[arguments.dtype]:

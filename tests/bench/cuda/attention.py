@@ -30,9 +30,17 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def tensors(case):
-    def draw(seqlen, heads):
-        return torch.randn(case.batch, seqlen, heads, case.head_dim, device="cuda", dtype=DTYPES[case.dtype])
-    return draw(case.seqlen_q, case.heads_q), draw(case.seqlen_kv, case.heads_kv), draw(case.seqlen_kv, case.heads_kv)
+    """Returns q, k and v."""
+    def draw(seqlen, heads, width):
+        return torch.randn(case.batch, seqlen, heads, width, device="cuda", dtype=DTYPES[case.dtype])
+    return (draw(case.seqlen_q, case.heads_q, case.head_dim), draw(case.seqlen_kv, case.heads_kv, case.head_dim),
+            draw(case.seqlen_kv, case.heads_kv, case.width_v))
+
+
+def masks_of(case):
+    """Returns the keywords of attention() for the case's mask and window."""
+    return {"mask": "causal_bottom_right" if case.causal else "none",
+            "window": (case.window_left, case.window_right) if case.window_left >= 0 else None}
 
 
 def attune_runner(context, case, q, k, v, o):

@@ -56,7 +56,7 @@ def peer_runner(name, case, q, k, v, dout):
     base, _, deterministic = name.partition(" ")
     if deterministic:
         from flash_attn.cute import flash_attn_func
-        window = (case.window_left, 0) if case.window_left >= 0 else (None, None)
+        window = (case.window_left, case.window_right) if case.window_left >= 0 else (None, None)
         result = flash_attn_func(*leaves, causal=case.causal and case.window_left < 0, window_size=window,
                                  deterministic=True)
     else:
@@ -92,18 +92,27 @@ def distances(case, gradients, wanted):
     return found
 
 
-def run_case(case, context, arguments, rng, failures):
+def operands(case):
+    """Returns q, k, v, the gradient of the output, and tensors for the gradients."""
     q, k, v = forward.tensors(case)
-    dout = torch.randn_like(q)
-    mask = "causal_bottom_right" if case.causal else "none"
-    window = (case.window_left, 0) if case.window_left >= 0 else None
+    dout = torch.randn(*q.shape[:3], case.width_v, device=q.device, dtype=q.dtype)
+    return (q, k, v, dout), [torch.full_like(x, math.nan) for x in (q, k, v)]
+
+
+def attune_runner(context, case, tensors, gradients, deterministic):
+    """Returns a callable that fills the gradients. Runs the forward pass, on the current stream."""
+    q, k, v, dout = tensors
+    given = {**forward.masks_of(case), "context": context}
+    o, lse = attune.attention(q, k, v, return_lse=True, **given)
+    return lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=deterministic, out=tuple(gradients),
+                                             **given)
+
+
+def run_case(case, context, arguments, rng, failures):
+    (q, k, v, dout), gradients = operands(case)
     with torch.cuda.stream(timing.stream()):
-        o, lse = attune.attention(q, k, v, mask=mask, window=window, return_lse=True, context=context)
-        gradients = [torch.full_like(x, math.nan) for x in (q, k, v)]
-        given = {"mask": mask, "window": window, "out": tuple(gradients), "context": context}
-        ours = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=False, **given)  # noqa: E731
-        ours_in_order = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=True, **given
-                                                          )  # noqa: E731
+        ours, ours_in_order = (
+            attune_runner(context, case, (q, k, v, dout), gradients, flag) for flag in (False, True))
         ours_in_order()
         first = [x.clone() for x in gradients]
         ours_in_order()

@@ -51,7 +51,7 @@ def flash3(case, q, k, v):
 
 def flash4(case, q, k, v):
     from flash_attn.cute import flash_attn_func
-    window = (case.window_left, 0) if case.window_left >= 0 else (None, None)
+    window = (case.window_left, case.window_right) if case.window_left >= 0 else (None, None)
     return lambda: flash_attn_func(q, k, v, causal=case.causal and case.window_left < 0, window_size=window)
 
 
@@ -63,10 +63,11 @@ def flex(case, q, k, v):
     offset, left = case.seqlen_kv - case.seqlen_q, case.window_left
 
     def visible(b, h, row, column):
-        inside = row + offset >= column
+        inside = row + offset + (0 if case.causal else case.window_right) >= column
         return inside & (row + offset - column <= left) if left >= 0 else inside
 
-    mask = create_block_mask(visible, None, None, case.seqlen_q, case.seqlen_kv, device="cuda") if case.causal else None
+    masked = case.causal or left >= 0
+    mask = create_block_mask(visible, None, None, case.seqlen_q, case.seqlen_kv, device="cuda") if masked else None
     compiled = torch.compile(flex_attention, mode="max-autotune-no-cudagraphs", dynamic=False)
     return lambda: compiled(qt, kt, vt, block_mask=mask, enable_gqa=case.heads_q != case.heads_kv)
 

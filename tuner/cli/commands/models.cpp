@@ -22,19 +22,20 @@ std::string left_out(const ModelRow& row) {
 int models(bool as_json) {
   Json list = Json::array();
   Table table({"type", "read as", "not supported"});
-  const auto add = [&](const std::string& type, std::string_view reading,
+  const auto add = [&](const std::string& type, std::string_view reading, std::string_view defaults,
                        const std::string& lacks) {
     list.push_back({{"type", type},
                     {"reading", std::string(reading)},
+                    {"defaults", Json::parse(defaults.empty() ? "{}" : defaults)},
                     {"tuned", reading != reading_name(Reading::kNotCovered)},
                     {"not_supported", lacks.empty() ? Json(nullptr) : Json(lacks)}});
     table.add({type, std::string(reading), lacks.empty() ? "-" : lacks});
   };
   for (const ModelRow* row : all_model_rows())
     for_each_part(row->types, ' ', [&](std::string_view type) {
-      add(std::string(type), reading_name(row->reading), left_out(*row));
+      add(std::string(type), reading_name(row->reading), row->defaults, left_out(*row));
     });
-  for (const std::string& name : diffusion_classes()) add(name, "diffusers network", "");
+  for (const std::string& name : diffusion_classes()) add(name, "diffusers network", "", "");
   as_json ? print_json("models", {{"models", list}}) : print(table.text());
   return kOk;
 }
