@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/system/shell_word.hpp"
+#include "generator/core/system/foreign_text.hpp"
 #include "runtime/engine/options.hpp"
 
 namespace attune {

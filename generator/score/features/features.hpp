@@ -27,4 +27,12 @@ inline std::vector<const ScoreFeature*> built_in_features() {
           &prefix_feature(),        &chunk_feature(),       &block_map_feature()};
 }
 
+// A map of blocks that the call gives (templates/shared/block_map.h). With block_map=hides the map
+// is a mask: keys in blocks that are 0 are hidden. With block_map=skips it changes no result:
+// kernels read it instead of computing ranges of the problem's masks.
+
+// Returns the map's capture: its program's if the map hides, else an additional one after all
+// others.
+CaptureSpec block_map_capture_of(const Problem& problem);
+
 }  // namespace attune

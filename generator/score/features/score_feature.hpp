@@ -96,7 +96,7 @@ bool has_mask_program(const SpecFields& spec);
 bool has_score_args(const SpecFields& spec);
 // Returns the capture number of the sinks, the last one. A call gives them like any capture.
 int sinks_capture(const SpecFields& spec);
-// Returns the capture number of the call's map, for kernels that read it (block_map.hpp).
+// Returns the capture number of the call's map, for kernels that read it (features.hpp).
 // For a map that hides, this is its program's capture; otherwise it is the last capture.
 int map_capture(const SpecFields& spec);
 // True if the call's map alone decides which blocks a tile visits. If the problem has other masks
@@ -116,7 +116,7 @@ struct ScoreHalf {
 ScoreHalf score_stage_program(const SpecFields& spec);  // identity if no feature changes scores
 ScoreHalf mask_program(const SpecFields& spec);         // only if has_mask_program(spec)
 // Returns the factor by which a kernel multiplies gradients of the final score. It is the
-// derivative by the raw score (analysis/slope.hpp), or by the loaded value if the problem computes
+// derivative by the raw score (analysis/rewrites.hpp), or by the loaded value if the problem computes
 // the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
 // hidden, or the gradient is that of an input after the score program.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);

@@ -33,7 +33,7 @@ namespace attune::score {
 // Prints a mask program as hide(identity(), program).
 std::string source_text(const Program& program, const Places& places = {});
 
-// Prints the slope of a score program (slope.hpp), for generated/slope_program.h. Like source_text,
+// Prints the slope of a score program (rewrites.hpp), for generated/slope_program.h. Like source_text,
 // with Slope, slope_ and kSlope in place of Score, score_ and kScore.
 std::string slope_source_text(const Program& slope, const Places& places = {});
 
@@ -58,7 +58,7 @@ std::string mask_source_text(const Program& program, const Places& places = {});
 std::string panel_text(const Program& program, const Places& places = {});
 std::string mask_panel_text(const Program& program, const Places& places = {});
 
-// Does the same for a kernel that processes keys in steps (stepped.hpp, step_printer.hpp). `score`
+// Does the same for a kernel that processes keys in steps (rewrites.hpp, step_printer.hpp). `score`
 // and the result are in other units:
 //
 //   ScoreHead score_head(const ScoreArgs& args, float unit, int batch, int head, int kv_head);
@@ -97,7 +97,7 @@ bool is_tanh(const Program& program);
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);
 // True if the result, in units of q.k, is the score plus terms that are constant along each
-// diagonal of a head (diagonal.hpp). Then score_element of a score of 0 returns the sum of these
+// diagonal of a head (positions.hpp). Then score_element of a score of 0 returns the sum of these
 // terms.
 bool adds_along_diagonals(const Program& program);
 

@@ -10,8 +10,6 @@
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/check_fuzz.hpp"
-#include "tuner/cli/commands/check_gradients.hpp"
 #include "tuner/cli/commands/checked_kernel.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"

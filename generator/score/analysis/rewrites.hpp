@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differentiates a program by the score, or by a value that it loads. The result is another
-// program, by which kernels multiply gradients of scores.
+// Rewrites programs: derivatives, by which kernels multiply gradients of scores, and programs for a
+// loop over steps of many keys.
 #pragma once
 
 #include <vector>
@@ -21,5 +21,22 @@ Program slope_of_load(const Program& program, int node);
 std::vector<int> float_loads(const Program& program);
 // True if the slope is 1 for every score, so that the program only adds.
 bool is_one(const Program& slope);
+
+// Rewrites a program for a loop over steps of many keys (step_printer.hpp). The result is equal
+// except for rounding, and costs less per element.
+//
+// - `score` is q.k in the kernel's own unit, so score * unit (Name::kScoreUnit) is the score of the
+//   language. If it adds no cost, the result is in that unit too, and no score is multiplied.
+//   Example: score - slope * distance becomes score - (slope / unit) * distance.
+// - Conversion to float moves inside: float(abs(q_idx - kv_idx)) becomes abs(float(q_idx -
+//   kv_idx)).
+
+struct SteppedProgram {
+  Program program;
+  bool keeps_units = false;  // the result is in units of `unit`
+};
+
+// Rewrites a score program.
+SteppedProgram stepped(const Program& program);
 
 }  // namespace attune::score

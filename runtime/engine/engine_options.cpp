@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages about refused stores; see named_stores.hpp.
-#include "runtime/engine/named_stores.hpp"
+// See engine_options.hpp.
+#include "runtime/engine/engine_options.hpp"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,51 @@
 
 #include "cache/store_stack.hpp"
 #include "generator/core/system/environment.hpp"
+#include "generator/core/system/error.hpp"
 #include "generator/core/system/log.hpp"
 #include "runtime/engine/options.hpp"
 
 namespace attune {
+
+const char* rung_name(Rung rung) {
+  switch (rung) {
+    case Rung::kPinned:
+      return "pinned";
+    case Rung::kExact:
+      return "exact";
+    case Rung::kBucket:
+      return "bucket";
+    case Rung::kNearest:
+      return "nearest";
+    case Rung::kDefaultConfig:
+      return "default_config";
+    case Rung::kReference:
+      return "reference";
+  }
+  return "unknown";
+}
+
+const char* policy_name(Policy policy) {
+  switch (policy) {
+    case Policy::kDefault:
+      return "default";
+    case Policy::kNearest:
+      return "nearest";
+    case Policy::kStrict:
+      return "strict";
+    case Policy::kTuneOnMiss:
+      return "tune_on_miss";
+  }
+  return "unknown";
+}
+
+Policy parse_policy(std::string_view text) {
+  for (const Policy policy : {Policy::kDefault, Policy::kNearest, Policy::kStrict})
+    if (text == policy_name(policy)) return policy;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("policy is \"{}\"; must be default, nearest or strict", text));
+}
+
 namespace {
 
 // True for the first call with `store` in this process.
