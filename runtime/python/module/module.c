@@ -10,8 +10,7 @@
 #include "graphs.h"
 #include "interface.h"
 #include "library.h"
-#include "operands.h"
-#include "problem.h"
+#include "structs.h"
 #include "table.h"
 
 enum { kRevision = 7 }; /* of the interface to Python; core/library.py checks it */
