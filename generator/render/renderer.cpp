@@ -18,7 +18,6 @@
 #include "generator/render/source_bundle.hpp"
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "generator/score/print/range_text.hpp"
 #include "generator/score/print/source_text.hpp"
 
 namespace attune {

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cache/records.hpp"
+#include "cache/store_stack.hpp"
+#include "generator/core/problem/problem.hpp"
 
 namespace attune {
 
@@ -70,5 +72,16 @@ enum class Listener { kNone, kLog };
 // Logs each of these stores that exists and cannot be read, once per process and store. Without a
 // listener the message goes to standard error. The library prints no other message.
 void say_refused(const std::vector<std::filesystem::path>& stores, Listener listener);
+
+// Advice in messages about a problem that was not tuned: the exact command that tunes it for this
+// engine.
+
+// Returns advice for a problem that other kernels than the reference serve: "`attune tune --problem
+// ... --target cpu:1` finds its kernel". If the problem has a program that no store holds, the
+// command line cannot find the program by its digest. The advice is then to capture the problem.
+std::string tune_advice(const Problem& asked, const EngineOptions& options,
+                        const StoreStack& stores);
+// Returns advice for a problem that only the reference kernel serves.
+std::string reference_advice(const Problem& asked, const EngineOptions& options);
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other rooms use of the ops, and the ops themselves: each has a description in the file of
-// its name in this folder. generator/core/problem/op.cpp lists them.
+// The ops, and their functions that other rooms use. Each op has a description in the file of its
+// name in this folder; generator/core/problem/op.cpp lists them.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,6 @@ const OpDescription& quantise_op();
 
 // For ops whose operands all have the shape of q. Requires the other shape fields to equal those of
 // q, so that equal problems have one text.
-
 inline void check_equal(const char* name, int64_t value, const char* other, int64_t wanted,
                         const char* op) {
   if (value != wanted)

@@ -7,7 +7,7 @@
 
 #include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/op.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "generator/score/features/score_feature.hpp"
 
 namespace attune {

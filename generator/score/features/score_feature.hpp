@@ -116,8 +116,8 @@ struct ScoreHalf {
 ScoreHalf score_stage_program(const SpecFields& spec);  // identity if no feature changes scores
 ScoreHalf mask_program(const SpecFields& spec);         // only if has_mask_program(spec)
 // Returns the factor by which a kernel multiplies gradients of the final score. It is the
-// derivative by the raw score (analysis/rewrites.hpp), or by the loaded value if the problem computes
-// the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
+// derivative by the raw score (analysis/rewrites.hpp), or by the loaded value if the problem
+// computes the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
 // hidden, or the gradient is that of an input after the score program.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);
 // Returns the captures in order. If two programs of a spec use one name for their captures, the
@@ -148,7 +148,7 @@ struct ScoreCaptures {
   std::vector<CaptureSpec> captures;
   std::vector<score::Scalar> scalars;
   // A built-in mask replaced a caller's mask program. A call's q_position0 and kv_position0 do not
-  // shift built-in masks, so they must be equal (recognised_programs.hpp).
+  // shift built-in masks, so they must be equal (features.hpp).
   bool has_fixed_masks = false;
   MaskDependence masks{};  // for a problem with a mask program
 

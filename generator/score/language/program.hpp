@@ -69,8 +69,8 @@ enum class Name : uint8_t {
   kSeqlenQ = 6,
   kSeqlenKv = 7,
   kHeadDim = 8,
-  // Only in programs printed for kernels that process keys in steps (rewrites.hpp). No text contains
-  // it.
+  // Only in programs printed for kernels that process keys in steps (rewrites.hpp). No text
+  // contains it.
   kScoreUnit = 9,
 };
 inline constexpr int kNumNames = 9;  // names in texts

@@ -7,11 +7,10 @@
  * core/library.py loads the module, and ops/quick.py gives it recipes. */
 #include "arena.h"
 #include "calls.h"
-#include "graphs.h"
+#include "entry.h"
 #include "interface.h"
 #include "library.h"
 #include "structs.h"
-#include "table.h"
 
 enum { kRevision = 7 }; /* of the interface to Python; core/library.py checks it */
 

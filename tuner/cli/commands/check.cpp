@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "generator/core/system/error.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "tuner/cli/command.hpp"

@@ -9,7 +9,7 @@
 
 #include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/fuzz/draw.hpp"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of lengths, begins and slots: which of them the host can read, the requests of rows, and rows that a list puts into
-a cache. Used by flash/ and flashinfer/."""
+"""Lists of lengths, begins and slots: which of them the host can read, the requests of rows, and rows that a list
+puts into a cache. Used by flash/ and flashinfer/."""
 from ..core.preparing import preparing
 from ..core.torch_state import needs_op
 

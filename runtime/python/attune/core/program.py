@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of this installation's parts: library, program, headers, CMake and pkg-config files, and folders with NVRTC.
+"""The places of this installation's parts: library, program, headers, CMake and pkg-config files, folders of NVRTC.
 main() is the wheel's command `attune`, which becomes the program that came with it. Used by __main__.py, ops/context.py
 and tools/tune.py."""
 import os

@@ -53,4 +53,42 @@ __device__ __forceinline__ void await_claim(const int* word) {
   __trap();
 }
 
+// A count in global memory with which blocks take turns. A block that has waited for its number
+// sees everything that the blocks before it wrote (PTX ISA 8.10, release and acquire at device
+// scope).
+
+// Waits until the count is `turn`. The wait is bounded like waits at barriers; a try takes about a
+// microsecond.
+__device__ __forceinline__ void await_turn(const int* count, int turn) {
+  for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries) {
+    int now;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(count) : "memory");
+    if (now == turn) return;
+  }
+  __trap();
+}
+
+// Ends a turn. Writes of this thread, and writes of its block that it has seen, are ordered before
+// it.
+__device__ __forceinline__ void end_turn(int* count) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory");
+}
+
+// A counter that tells the last of several groups of threads that all groups have written their
+// parts to global memory (PTX ISA 9.7.13.6, atom; 8.9, causality order).
+
+// Returns true for the last of `count` groups; everything that the other groups wrote is then
+// visible to it. One thread of the group calls this. A barrier of the group must lie between the
+// group's writes and the call, and one between the call and its reads. The counter is 0 before the
+// first group and after the last.
+__device__ __forceinline__ bool takes_last_ticket(unsigned* counter, int count) {
+  const auto last = static_cast<unsigned>(count - 1);
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(last)
+               : "memory");
+  return before == last;
+}
+
 }  // namespace attune
