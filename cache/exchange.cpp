@@ -19,7 +19,7 @@
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/file_descriptor.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 namespace {

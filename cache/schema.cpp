@@ -7,8 +7,6 @@
 #include <array>
 #include <string>
 
-#include "cache/schema_views.hpp"
-
 namespace attune {
 namespace {
 

@@ -27,4 +27,6 @@ void migrate_schema(Database& database, int version = kSchemaVersion);
 // Creates the views of a current store anew if they lack a column that was added later.
 void renew_views(Database& database);
 
+extern const char* const kViews;  // SQL
+
 }  // namespace attune

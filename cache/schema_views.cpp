@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views, for people and programs that read a store with SQL. VIEWS.md explains each column. attune
 // itself reads only tables, and never runs a view of a file that it opens.
-#include "cache/schema_views.hpp"
+#include "cache/schema.hpp"
 
 namespace attune {
 

@@ -16,8 +16,8 @@
 #include "cache/schema.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/core/system/file_lock.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/open_file.hpp"
 #include "generator/core/system/private_path.hpp"
 
 namespace attune {

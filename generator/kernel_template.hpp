@@ -17,7 +17,7 @@
 #include "generator/core/problem/device_facts.hpp"
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/problem/problem_fields.hpp"
-#include "generator/core/system/made_once.hpp"
+#include "generator/core/system/threads.hpp"
 #include "generator/launch_plan.hpp"
 #include "generator/search_space.hpp"
 

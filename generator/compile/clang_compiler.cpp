@@ -20,7 +20,6 @@
 #include <chrono>
 #include <mutex>
 
-#include "generator/compile/clang_thread.hpp"
 #include "generator/core/system/error.hpp"
 
 namespace attune {

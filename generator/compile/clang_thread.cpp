@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See clang_thread.hpp. LLVM is built without exceptions but with unwind tables, so its error
+// See clang_compiler.hpp. LLVM is built without exceptions but with unwind tables, so its error
 // handlers may throw an exception through its frames.
-#include "generator/compile/clang_thread.hpp"
+#include "generator/compile/clang_compiler.hpp"
 
 #include <llvm/Support/ErrorHandling.h>
 #include <pthread.h>

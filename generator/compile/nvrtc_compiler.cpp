@@ -12,8 +12,8 @@
 
 #include "generator/compile/nvrtc_locate.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/open_file.hpp"
 
 namespace attune {
 namespace {

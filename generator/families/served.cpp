@@ -6,8 +6,6 @@
 
 #include <tuple>
 
-#include "generator/families/any_dtype.hpp"
-
 namespace attune {
 
 namespace {
@@ -154,6 +152,31 @@ std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& 
       return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value,
                          kMaxHeadDim);
   return std::nullopt;
+}
+
+std::optional<std::string> any_dtype_refusal(const KernelSpec& spec) {
+  if (spec.dtype_q == Dtype::kE5m2) return "dtype_q is e5m2; with 8-bit operands it must be e4m3";
+  if (is_8_bit(spec.dtype_q) != is_8_bit(spec.dtype_kv))
+    return fmt::format("dtype_q is {} and dtype_kv is {}; both must have 8 bits, or neither",
+                       dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
+  if (is_8_bit(spec.dtype_o))
+    return fmt::format("dtype_o is {}; must be fp32, bf16 or fp16", dtype_name(spec.dtype_o));
+  return std::nullopt;
+}
+
+std::vector<Constant> constants_without_8_bits(const KernelSpec& spec) {
+  if (is_8_bit(spec)) return {};
+  return {{"VLayout", "kVLayout", "VLayout::kRows"},
+          {"int", "kScaleBlockQ", "0"},
+          {"int", "kScaleBlockKv", "0"}};
+}
+
+std::vector<Constant> vector_constants(const KernelSpec& spec, const Arch& arch,
+                                       int64_t scratch_bytes) {
+  std::vector<Constant> constants = constants_without_8_bits(spec);
+  constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
+  constants.push_back({"long long", "kScratchBytes", std::to_string(scratch_bytes)});
+  return constants;
 }
 
 }  // namespace attune

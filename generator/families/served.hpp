@@ -38,4 +38,21 @@ std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch)
 // head dims; else nullopt.
 std::optional<std::string> gradient_refusal(const KernelSpec& spec, const Arch& arch);
 
+// Shared by three templates that serve fp32, bf16, fp16 and 8 bits from one source each: both
+// references and prefill_cpu.
+
+// Returns why these templates do not serve the dtypes, as a sentence; nullopt if they do.
+std::optional<std::string> any_dtype_refusal(const KernelSpec& spec);
+
+// Returns values for kVLayout, kScaleBlockQ and kScaleBlockKv, which these templates use for every
+// dtype. The renderer itself writes them only for a spec with 8-bit operands; for such a spec this
+// returns none.
+std::vector<Constant> constants_without_8_bits(const KernelSpec& spec);
+
+// Constants that CPU kernels with vectors share.
+
+// Returns all constants of a kernel with vectors and `scratch_bytes` of scratch for each thread.
+std::vector<Constant> vector_constants(const KernelSpec& spec, const Arch& arch,
+                                       int64_t scratch_bytes);
+
 }  // namespace attune

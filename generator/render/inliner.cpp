@@ -103,9 +103,6 @@ void Inliner::inline_path(std::string_view path_or_temporary) {
 // Writes the constants after the enumerations that they use.
 void Inliner::inline_knobs() {
   inline_path("shared/attention_enums.h");
-  if (std::any_of(preamble_.constants.begin(), preamble_.constants.end(),
-                  [](const Constant& constant) { return constant.type == "Accuracy"; }))
-    inline_path("shared/fp8_options.h");
   inline_text(kConstantsLabel, preamble_.text);
 }
 
@@ -212,7 +209,7 @@ bool Inliner::is_needed(std::string_view line) const {
 }
 
 std::vector<std::string> files_of(const KernelTemplate& kernel_template) {
-  std::vector<std::string> files{"shared/attention_enums.h", "shared/fp8_options.h",
+  std::vector<std::string> files{"shared/attention_enums.h",
                                  std::string(kernel_template.source_path())};
   for (size_t i = 0; i < files.size(); ++i) {
     std::string_view text = text_of(files[i], kernel_template);

@@ -124,7 +124,7 @@ int write_table(const std::string& root, const std::string& out, char** begin, c
     table += "    {\"" + std::string(*file) + "\", " + std::to_string(text.size()) + "},\n";
   }
   std::ostringstream source;
-  source << "#include \"generator/render/packed_files.hpp\"\n\nnamespace attune {\nnamespace {\n"
+  source << "#include \"generator/render/packed_text.hpp\"\n\nnamespace attune {\nnamespace {\n"
          << "constexpr unsigned char kBytes[] = {\n"
          << array_text(pack(all)) << "};\n"
          << "constexpr PackedFile kFiles[] = {\n"

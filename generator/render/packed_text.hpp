@@ -54,4 +54,21 @@ inline std::string unpack(std::string_view packed, size_t size) {
   return text;
 }
 
+// The table that pack_templates.cpp writes at build time. Only source_bundle.cpp uses
+// it.
+
+struct PackedFile {
+  const char* path;
+  size_t bytes;  // of the text
+};
+
+// The texts of all files, concatenated and packed (packed_text.hpp).
+struct PackedFiles {
+  const unsigned char* bytes;
+  size_t num_bytes;
+  const PackedFile* files;
+  size_t num_files;
+};
+PackedFiles packed_files();
+
 }  // namespace attune

@@ -10,16 +10,14 @@
 #include <set>
 #include <vector>
 
-#include "generator/core/ops/append_kv.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/op.hpp"
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/render/inliner.hpp"
 #include "generator/render/source_bundle.hpp"
-#include "generator/render/source_text.hpp"
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "generator/score/print/range_text.hpp"
 #include "generator/score/print/source_text.hpp"
 
 namespace attune {

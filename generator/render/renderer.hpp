@@ -15,6 +15,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "generator/kernel_template.hpp"
 
@@ -43,5 +44,9 @@ const std::string& template_digest(const KernelTemplate& kernel_template);
 // True if both digests of one template have the same revision: kernels of both texts have the same
 // arguments, launch and results. Digests without a revision, of attune 0.2, are equal or not.
 bool same_revision(std::string_view digest, std::string_view other);
+
+// Removes comments, blanks at line ends and empty lines. String and character literals stay
+// unchanged.
+std::string comment_free(std::string_view text);
 
 }  // namespace attune

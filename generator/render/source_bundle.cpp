@@ -6,7 +6,6 @@
 #include <deque>
 #include <utility>
 
-#include "generator/render/packed_files.hpp"
 #include "generator/render/packed_text.hpp"
 
 namespace attune {

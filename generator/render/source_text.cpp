@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over the text once; see source_text.hpp.
-#include "generator/render/source_text.hpp"
+// Walks over the text once; see renderer.hpp.
+#include "generator/render/renderer.hpp"
 
 #include <algorithm>
 #include <array>

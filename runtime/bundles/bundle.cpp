@@ -13,16 +13,12 @@
 
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/file_descriptor.hpp"
 #include "generator/core/system/file_lock.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/open_file.hpp"
 #include "generator/core/system/private_path.hpp"
-#include "generator/core/system/read_file.hpp"
-#include "generator/core/system/replace_file.hpp"
 #include "runtime/bundles/bundle_file.hpp"
 #include "runtime/bundles/bundle_manifest.hpp"
-#include "runtime/bundles/zstd.hpp"
 
 namespace attune {
 namespace {

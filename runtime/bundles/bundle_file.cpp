@@ -14,9 +14,8 @@
 
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/private_path.hpp"
-#include "runtime/bundles/zstd.hpp"
 
 namespace attune {
 namespace {

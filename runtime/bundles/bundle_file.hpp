@@ -17,6 +17,7 @@
 // describe the unpacked image.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -53,5 +54,17 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels,
 // Returns the entries of a bundle; their offsets and sizes are inside the file. Errors name `name`
 // and the fault. Throws kIo if the bytes were cut off or damaged, else kInvalidArgument.
 std::vector<ManifestEntry> parse_bundle(const BundleBytes& bytes, const std::string& name);
+
+// Zstandard for bundles with packed images (bundle_file.hpp), through the system's libzstd.so.1.
+// The library is opened at its first use, so programs without such bundles do not need it.
+
+// True if libzstd.so.1 is found. Otherwise `why`, if not null, gets the reason.
+bool zstd_is_here(std::string* why = nullptr);
+
+// Both functions throw kUnsupported if the library is not found. The result of packing depends only
+// on the bytes and the version of the library.
+std::string zstd_packed(std::string_view bytes);
+// Throws kIo if `packed` does not unpack to exactly `bytes` bytes.
+std::string zstd_unpacked(std::string_view packed, size_t bytes);
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four functions of libzstd's frozen interface that bundles need; see zstd.hpp.
-#include "runtime/bundles/zstd.hpp"
+// The four functions of libzstd's frozen interface that bundles need; see bundle_file.hpp.
+#include "runtime/bundles/bundle_file.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions on maps of blocks, and the conversion of maps for plans. A map is the output o of
-// a separate problem (generator/core/ops/block_map.hpp).
-#include "generator/core/ops/block_map.hpp"
+// a separate problem (generator/core/ops/ops.hpp).
+#include "generator/core/ops/ops.hpp"
 
 #include <tuple>
 

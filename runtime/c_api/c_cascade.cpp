@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/core/ops/merge.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/op.hpp"
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/score/features/score_feature.hpp"

@@ -10,8 +10,8 @@
 #include "generator/compile/nvrtc_locate.hpp"
 #include "runtime/c_api/c_scores.hpp"
 #include "runtime/c_api/c_support.hpp"
-#include "runtime/engine/named_stores.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
+#include "runtime/engine/engine_options.hpp"
 #include "runtime/engine/options.hpp"
 
 namespace attune::c_api {

@@ -16,7 +16,7 @@
 #include "attune/attune.h"
 #include "generator/core/system/error.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/made_once.hpp"
+#include "generator/core/system/threads.hpp"
 #include "runtime/engine/engine.hpp"
 
 struct attune_context {

@@ -3,7 +3,7 @@
 // soon after another starts at once, and then sleep in the operating system.
 #include "runtime/cpu/thread_pool.hpp"
 
-#include "generator/core/system/start_threads.hpp"
+#include "generator/core/system/threads.hpp"
 
 namespace attune {
 namespace {

@@ -9,7 +9,6 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
 #include "runtime/cuda/cuda_kernel.hpp"
-#include "runtime/cuda/nvml.hpp"
 
 namespace attune::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA implementation of Device, over the driver table. Made by open_device
-// (runtime/engine/open_device.hpp).
+// (runtime/engine/device.hpp).
 #pragma once
 
 #include <memory>
@@ -53,5 +53,13 @@ class CudaDevice final : public Device {
 // Returns the archs whose cubins run on a device of this compute capability, best first: its own
 // "a" form, its plain form, then lower minor versions.
 std::vector<Arch> runnable_archs(int compute_capability);
+
+// Facts about a GPU from NVML (libnvidia-ml.so.1) that the driver API does not have. The tuner
+// records them with timings. The library is opened at the first call, which takes some
+// milliseconds, so nothing before a launch may call it.
+
+// Both return 0 if NVML is missing or refuses. `pci_bus_id` is that of cuDeviceGetPCIBusId.
+int sm_clock_mhz(const std::string& pci_bus_id);   // at this moment
+int power_limit_w(const std::string& pci_bus_id);  // enforced by the driver; whole watts
 
 }  // namespace attune::cuda

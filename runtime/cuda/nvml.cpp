@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings through NVML, opened at run time; see nvml.hpp.
-#include "runtime/cuda/nvml.hpp"
+// Readings through NVML, opened at run time; see cuda_device.hpp.
+#include "runtime/cuda/cuda_device.hpp"
 
 #include <dlfcn.h>
 

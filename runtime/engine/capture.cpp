@@ -15,9 +15,9 @@
 #include <set>
 #include <string_view>
 
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/json_text.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/open_file.hpp"
 
 namespace attune {
 namespace {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/identity.hpp"
@@ -78,5 +79,14 @@ class Device {
   // monotonic clock (CPU).
   virtual double time_us(int launches, const std::function<void(int)>& fn) const = 0;
 };
+
+// Opens "auto" (CUDA if there is a driver and a device, else the CPU), "cuda" (the current
+// context's device, else the first), "cuda:N", "cpu" (one thread per core) or "cpu:N" (N threads,
+// at most 1024). Throws kInvalidArgument for other names, kDriver or kCompile if the target is not
+// available.
+std::shared_ptr<const Device> open_device(std::string_view target);
+
+// Returns the number of CUDA devices; 0, with a sentence in `why`, if there is no driver.
+int cuda_device_count(std::string* why = nullptr);
 
 }  // namespace attune

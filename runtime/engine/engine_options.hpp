@@ -11,9 +11,23 @@
 #include <vector>
 
 #include "cache/records.hpp"
-#include "runtime/engine/policy.hpp"
+#include "cache/store_stack.hpp"
+#include "generator/core/problem/problem.hpp"
 
 namespace attune {
+
+// The lowest rung that a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
+//   kDefault: any rung.  kNearest: a kernel tuned for any shape of the same spec.
+//   kStrict: a kernel tuned for this shape or its bucket.
+//   kTuneOnMiss: tunes if kStrict would throw, then continues as kDefault. For programs of this
+//   project that have a ConfigSource; the environment and attune.h cannot set it.
+enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
+const char* policy_name(Policy policy);
+Policy parse_policy(std::string_view text);  // default, nearest, strict
+
+// The step of the ladder that chose the config of a plan.
+enum class Rung : int { kPinned, kExact, kBucket, kNearest, kDefaultConfig, kReference };
+const char* rung_name(Rung rung);
 
 // The interface through which the engine tunes a problem (policy tune_on_miss). The tuner
 // implements it.
@@ -45,5 +59,29 @@ struct EngineOptions {
   ConfigSource* config_source = nullptr;  // not owned
   size_t max_plans = 2048;  // in the cache, 3 to 8 KB each; drops the least recently used
 };
+
+// Reports stores that the user named by ATTUNE_STORE, ATTUNE_SITE_STORES or the options of a
+// context and that cannot be read: the program would silently run without tuned kernels. Used by
+// c_context.cpp.
+
+// Returns the stores of these options that the user named, without stores at default paths.
+std::vector<std::filesystem::path> named_stores(const EngineOptions& options);
+
+enum class Listener { kNone, kLog };
+
+// Logs each of these stores that exists and cannot be read, once per process and store. Without a
+// listener the message goes to standard error. The library prints no other message.
+void say_refused(const std::vector<std::filesystem::path>& stores, Listener listener);
+
+// Advice in messages about a problem that was not tuned: the exact command that tunes it for this
+// engine.
+
+// Returns advice for a problem that other kernels than the reference serve: "`attune tune --problem
+// ... --target cpu:1` finds its kernel". If the problem has a program that no store holds, the
+// command line cannot find the program by its digest. The advice is then to capture the problem.
+std::string tune_advice(const Problem& asked, const EngineOptions& options,
+                        const StoreStack& stores);
+// Returns advice for a problem that only the reference kernel serves.
+std::string reference_advice(const Problem& asked, const EngineOptions& options);
 
 }  // namespace attune

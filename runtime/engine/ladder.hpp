@@ -12,7 +12,7 @@
 #include "cache/records.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/engine/policy.hpp"
+#include "runtime/engine/engine_options.hpp"
 
 namespace attune {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening devices by name; see open_device.hpp.
-#include "runtime/engine/open_device.hpp"
+// Opening devices by name; see device.hpp.
+#include "runtime/engine/device.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include "cache/store_stack.hpp"
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/trusted_folders.hpp"
+#include "generator/core/system/private_path.hpp"
 
 namespace attune {
 namespace {

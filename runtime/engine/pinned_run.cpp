@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/read_file.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/pin_file.hpp"
-#include "generator/core/system/read_file.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 

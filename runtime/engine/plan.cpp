@@ -7,11 +7,10 @@
 
 #include <algorithm>
 
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/dropout.hpp"
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/cache_check.hpp"
-#include "runtime/operands/cache_lists_check.hpp"
 #include "runtime/operands/operand_check.hpp"
 
 namespace attune {

@@ -13,7 +13,7 @@
 #include "generator/kernel_template.hpp"
 #include "runtime/engine/capture.hpp"
 #include "runtime/engine/device.hpp"
-#include "runtime/engine/policy.hpp"
+#include "runtime/engine/engine_options.hpp"
 #include "runtime/operands/operand_rules.hpp"
 #include "runtime/operands/operands.hpp"
 
@@ -55,5 +55,9 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
 // was allocated, not before each run.
 void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
                     StreamHandle stream);
+
+// Returns "attune_amax: 128 threads, grid 8x1x1; then 128 threads, grid 4x8x1, 4096 bytes of
+// dynamic shared memory"
+std::string launch_text(const LaunchPlan& launch);
 
 }  // namespace attune

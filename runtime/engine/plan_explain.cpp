@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plan::explain: which kernel runs, by which rung and why, and how long it takes.
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -7,7 +8,6 @@
 
 #include "cache/winner_rule.hpp"
 #include "runtime/engine/ladder.hpp"
-#include "runtime/engine/launch_text.hpp"
 #include "runtime/engine/plan.hpp"
 
 namespace attune {
@@ -71,6 +71,33 @@ std::string Plan::explain(const Problem& asked) const {
   text += fmt::format("workspace  {} bytes\n", workspace_bytes());
   for (const std::string& sentence : warnings) text += fmt::format("warning    {}\n", sentence);
   for (const std::string& sentence : passed_over) text += fmt::format("not taken  {}\n", sentence);
+  return text;
+}
+
+namespace {
+
+std::string launch_text(const LaunchStep& launch) {
+  std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x,
+                                 launch.grid_y, launch.grid_z);
+  if (launch.cluster > 1) text += fmt::format(", cluster {}", launch.cluster);
+  if (launch.shared_bytes > 0)
+    text += fmt::format(", {} bytes of dynamic shared memory", launch.shared_bytes);
+  return text;
+}
+
+}  // namespace
+
+std::string launch_text(const LaunchPlan& launch) {
+  std::string text;
+  for (size_t i = 0; i < launch.steps.size(); ++i) {
+    const LaunchStep& step = launch.steps[i];
+    if (!text.empty()) text += "; then ";
+    if (i == launch.rounds.begin && i < launch.rounds.end)
+      text += fmt::format("for {} heads of k at a time, of {}: ", launch.round_sizes.of_round,
+                          launch.round_sizes.heads);
+    if (step.entry != kEntryName) text += step.entry + ": ";
+    text += launch_text(step);
+  }
   return text;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that tune a problem. See tune_advice.hpp.
-#include "runtime/engine/tune_advice.hpp"
+// Commands that tune a problem. See engine_options.hpp.
+#include "runtime/engine/engine_options.hpp"
 
 #include <fmt/format.h>
 
-#include "generator/core/system/shell_word.hpp"
+#include "generator/core/system/foreign_text.hpp"
 #include "runtime/engine/options.hpp"
 
 namespace attune {

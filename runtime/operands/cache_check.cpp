@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/operand_check.hpp"
 

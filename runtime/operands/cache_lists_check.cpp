@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of a cache's lists; see cache_lists_check.hpp.
-#include "runtime/operands/cache_lists_check.hpp"
+// Checks of a cache's lists; see cache_check.hpp.
+#include "runtime/operands/cache_check.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
 #include "templates/shared/layouts/decode_requests.h"
 

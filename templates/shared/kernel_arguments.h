@@ -20,10 +20,10 @@
 
 #include "shared/append_args.h"
 #include "shared/attention_args.h"
+#include "shared/attention_enums.h"
 #include "shared/block_map.h"
 #include "shared/cache_args.h"
 #include "shared/dropout_args.h"
-#include "shared/fp8_options.h"
 #include "shared/gradient_args.h"
 #include "shared/round_args.h"
 #include "shared/scale_args.h"

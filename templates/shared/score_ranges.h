@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval arithmetic for the operations of a mask program (generator/score/print/range_text.hpp).
+// Interval arithmetic for the operations of a mask program (generator/score/print/source_text.hpp).
 // Each operand is a range that holds all its values. The result holds every value that the
 // operation gives for values of the operands; it may hold more. Ints are exact while nothing wraps.
 // For floats only operations without rounding have a bound: the compiler decides whether a product

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "generator/families/families.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/support/host_run.hpp"
 #include "tuner/fuzz/device_run.hpp"

@@ -13,7 +13,7 @@
 #include "cache/records.hpp"
 #include "generator/core/problem/config.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "generator/score/print/source_text.hpp"
 #include "runtime/bundles/bundle_manifest.hpp"
 #include "tests/attack/mutate.hpp"

@@ -10,8 +10,8 @@
 
 #include "generator/families/families.hpp"
 #include "generator/template_registry.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/engine/open_device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
 #include "tests/support/device_with_compiler.hpp"

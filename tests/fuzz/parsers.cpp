@@ -22,7 +22,7 @@
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "generator/score/print/source_text.hpp"
 #include "runtime/bundles/bundle.hpp"
 #include "runtime/bundles/bundle_manifest.hpp"

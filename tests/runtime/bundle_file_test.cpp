@@ -12,7 +12,6 @@
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/core/system/log.hpp"
-#include "runtime/bundles/zstd.hpp"
 #include "runtime/engine/engine.hpp"
 #include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"

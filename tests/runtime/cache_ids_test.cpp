@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "generator/core/system/error.hpp"
-#include "runtime/operands/cache_lists_check.hpp"
+#include "runtime/operands/cache_check.hpp"
 #include "tests/support/error_text.hpp"
 
 namespace attune {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "generator/core/system/error.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/engine/open_device.hpp"
 #include "tests/support/thread_limit.hpp"
 
 namespace attune {

@@ -14,8 +14,8 @@
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/engine/open_device.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Readings of clocks and power limits, over a stub in the place of libnvidia-ml.so.1.
-#include "runtime/cuda/nvml.hpp"
+#include "runtime/cuda/cuda_device.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log code AT302 and policy strict advise a tuning command. Following the advice literally must
 // tune for the engine that gave it.
-#include "runtime/engine/tune_advice.hpp"
+#include "runtime/engine/engine_options.hpp"
 
 #include <gmock/gmock.h>
 

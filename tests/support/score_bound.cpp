@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/score/language/compute.hpp"
+#include "generator/score/language/evaluate.hpp"
 
 namespace attune::score {
 namespace {

@@ -14,7 +14,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/score/features/score_operands.hpp"
 #include "tuner/oracles/gradient_pairs.hpp"
-#include "tuner/oracles/kept_part.hpp"
+#include "tuner/oracles/host_scores.hpp"
 
 namespace attune::testing {
 

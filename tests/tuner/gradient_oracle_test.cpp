@@ -11,7 +11,7 @@
 #include <functional>
 #include <random>
 
-#include "generator/score/analysis/slope.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 #include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/templates/numerics/numerics_fixture.hpp"

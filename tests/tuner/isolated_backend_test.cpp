@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/file_descriptor.hpp"
+#include "generator/core/system/files.hpp"
 #include "tests/support/wall_clock.hpp"
 #include "tuner/measure/child_process.hpp"
 #include "tuner/measure/measure.hpp"

@@ -15,7 +15,7 @@
 #include <map>
 
 #include "generator/core/system/error.hpp"
-#include "tuner/measure/measure_worker.hpp"
+#include "tuner/measure/measure_protocol.hpp"
 
 namespace {
 

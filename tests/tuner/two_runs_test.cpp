@@ -8,10 +8,10 @@
 #include "generator/core/system/error.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/operands/operands.hpp"
 #include "tuner/measure/device_backend.hpp"
-#include "tuner/measure/two_runs.hpp"
+#include "tuner/measure/verify.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See arch_device.hpp.
-#include "tuner/cli/arch_device.hpp"
+// See machine.hpp.
+#include "tuner/cli/machine.hpp"
 
 #include <fmt/format.h>
 

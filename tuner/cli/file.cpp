@@ -5,8 +5,7 @@
 #include <fmt/core.h>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/read_file.hpp"
-#include "generator/core/system/replace_file.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune::cli {
 namespace {

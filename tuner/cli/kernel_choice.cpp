@@ -13,7 +13,7 @@
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/system/error.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 
 namespace attune::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cache/store_stack.hpp"
 #include "cache/winner_rule.hpp"
 #include "generator/core/system/error.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/options.hpp"
 #include "tuner/cli/output/output.hpp"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/shell_word.hpp"
+#include "generator/core/system/foreign_text.hpp"
 #include "tuner/cli/output/output.hpp"
 
 namespace attune::cli {

@@ -12,7 +12,7 @@
 #include "generator/core/problem/arch.hpp"
 #include "generator/core/problem/problem.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 #include "tuner/cli/program_options.hpp"
 
 namespace attune::cli {

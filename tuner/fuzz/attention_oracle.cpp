@@ -9,8 +9,7 @@
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "tuner/fuzz/attention_case.hpp"
-#include "tuner/fuzz/rounded_operands.hpp"
-#include "tuner/oracles/kept_part.hpp"
+#include "tuner/oracles/host_scores.hpp"
 
 namespace attune::testing {
 namespace {

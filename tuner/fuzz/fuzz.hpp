@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tuner/fuzz/device_run.hpp"
 #include "tuner/fuzz/draw.hpp"
-#include "tuner/fuzz/judge.hpp"
 
 namespace attune::testing {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds operands and weights to fewer bits; see rounded_operands.hpp.
-#include "tuner/fuzz/rounded_operands.hpp"
+// Rounds operands and weights to fewer bits; see attention_case.hpp.
+#include "tuner/fuzz/attention_case.hpp"
 
 #include <cmath>
 

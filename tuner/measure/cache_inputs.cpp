@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/op.hpp"
 
 namespace attune {

@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/file_descriptor.hpp"
+#include "generator/core/system/files.hpp"
 
 extern char** environ;
 

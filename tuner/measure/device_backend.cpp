@@ -10,7 +10,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/template_registry.hpp"
-#include "tuner/measure/two_runs.hpp"
+#include "tuner/measure/verify.hpp"
 
 namespace attune {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/file_lock.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/open_file.hpp"
 
 namespace attune {
 namespace {

@@ -14,7 +14,7 @@
 #include <functional>
 #include <string>
 
-#include "generator/core/system/file_descriptor.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 

@@ -2,7 +2,9 @@
 // DeviceMemory: an allocation on a device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "runtime/engine/device.hpp"
 
@@ -12,14 +14,25 @@ namespace attune {
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  DeviceMemory(const Device& device, int64_t bytes);  // throws kOutOfMemory
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  ~DeviceMemory();
+  // Throws kOutOfMemory.
+  DeviceMemory(const Device& device, int64_t bytes)
+      : device_(&device), data_(device.allocate(std::max(bytes, kAlignment))), bytes_(bytes) {}
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceMemory() {
+    if (data_ != nullptr) device_->release(data_);
+  }
   char* data() const { return static_cast<char*>(data_); }
   int64_t bytes() const { return bytes_; }
 
  private:
+  static constexpr int64_t kAlignment = 256;
+
   const Device* device_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves measurements over a socket; see measure_worker.hpp.
-#include "tuner/measure/measure_worker.hpp"
+// Serves measurements over a socket; see measure_protocol.hpp.
+#include "tuner/measure/measure_protocol.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,9 +12,8 @@
 #include <new>
 
 #include "generator/core/system/error.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tuner/measure/device_backend.hpp"
-#include "tuner/measure/measure_protocol.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel twice and compares bits; see two_runs.hpp.
-#include "tuner/measure/two_runs.hpp"
+// Runs a kernel twice and compares bits; see verify.hpp.
+#include "tuner/measure/verify.hpp"
 
 #include <fmt/format.h>
 

@@ -14,8 +14,8 @@
 #include "generator/core/problem/op.hpp"
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/json_text.hpp"
-#include "generator/core/system/read_file.hpp"
 
 namespace attune {
 namespace {

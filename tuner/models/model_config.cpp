@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/json_text.hpp"
-#include "generator/core/system/read_file.hpp"
 #include "tuner/models/cache_use.hpp"
 #include "tuner/models/diffusion_config.hpp"
 #include "tuner/models/model_towers.hpp"

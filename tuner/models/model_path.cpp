@@ -16,7 +16,7 @@
 
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "generator/core/ops/attention_backward.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
 
 namespace attune {

@@ -14,7 +14,7 @@ struct Training {
 };
 
 // Adds gradient problems after each problem that has gradients (gradient_problems in
-// generator/core/ops/attention_backward.hpp). Throws kInvalidArgument if no problem has gradients,
+// generator/core/ops/ops.hpp). Throws kInvalidArgument if no problem has gradients,
 // for a dropout that no problem takes, and for a problem that validate() refuses.
 void add_training(const Training& training, Workload* workload);
 

@@ -13,8 +13,7 @@
 #include <map>
 #include <random>
 
-#include "generator/core/ops/append_kv.hpp"
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/narrow_float.hpp"
 #include "templates/shared/layouts/quantise_layout.h"
 #include "tuner/measure/device_memory.hpp"

@@ -10,7 +10,6 @@
 
 #include "tuner/oracles/gradient_pairs.hpp"
 #include "tuner/oracles/parallel.hpp"
-#include "tuner/oracles/score_gradient.hpp"
 
 namespace attune {
 namespace {

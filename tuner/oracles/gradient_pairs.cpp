@@ -8,7 +8,7 @@
 #include <set>
 
 #include "generator/core/problem/visibility.hpp"
-#include "tuner/oracles/kept_part.hpp"
+#include "tuner/oracles/host_scores.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges two states on the host and compares; see merge.hpp.
-#include "tuner/oracles/merge.hpp"
+// Merges two states on the host and compares; see oracles.hpp.
 #include "tuner/oracles/oracles.hpp"
 
 #include <algorithm>

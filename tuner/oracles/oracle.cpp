@@ -6,7 +6,6 @@
 
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
-#include "tuner/oracles/merge.hpp"
 #include "tuner/oracles/oracles.hpp"
 #include "tuner/oracles/quantise.hpp"
 

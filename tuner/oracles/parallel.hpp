@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "generator/core/system/start_threads.hpp"
+#include "generator/core/system/threads.hpp"
 
 namespace attune {
 

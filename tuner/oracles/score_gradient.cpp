@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See score_gradient.hpp. Each checked line of dscores is summed over all rows and keys that
+// See oracles.hpp. Each checked line of dscores is summed over all rows and keys that
 // contribute to it.
-#include "tuner/oracles/score_gradient.hpp"
+#include "tuner/oracles/oracles.hpp"
 
 #include <algorithm>
 #include <cmath>

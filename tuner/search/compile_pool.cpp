@@ -7,7 +7,7 @@
 #include <new>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/start_threads.hpp"
+#include "generator/core/system/threads.hpp"
 
 namespace attune {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/core/system/log.hpp"
-#include "generator/core/system/start_threads.hpp"
+#include "generator/core/system/threads.hpp"
 
 namespace attune {
 namespace {

@@ -13,10 +13,9 @@
 #include <vector>
 
 #include "generator/compile/clang_compiler.hpp"
-#include "generator/core/system/code_folder.hpp"
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 namespace {

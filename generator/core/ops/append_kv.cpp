@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv.hpp.
-#include "generator/core/ops/append_kv.hpp"
+// See ops.hpp.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
@@ -8,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp. With P = exp(z - lse), where z are the scores after scale and
+// See ops.hpp. With P = exp(z - lse), where z are the scores after scale and
 // features, and delta = rowsum(dout * o) - dlse:
 //   dV = P^T dout,  dS = P * (dout V^T - delta) * dz/ds,  dQ = scale * dS K,  dK = scale * dS^T Q
-#include "generator/core/ops/attention_backward.hpp"
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +10,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/score/analysis/slope.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 #include "generator/score/language/user_program.hpp"
 
 namespace attune {

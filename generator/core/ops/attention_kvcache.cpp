@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_kvcache.hpp.
-#include "generator/core/ops/attention_kvcache.hpp"
+// See ops.hpp.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems have the fields of attention, reduced to those that masks need; see block_map.hpp.
-#include "generator/core/ops/block_map.hpp"
+// Problems have the fields of attention, reduced to those that masks need; see ops.hpp.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See merge.hpp.
-#include "generator/core/ops/merge.hpp"
+// See ops.hpp.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 
-#include "generator/core/ops/one_shape.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 

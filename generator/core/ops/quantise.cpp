@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/ops/one_shape.hpp"
 #include "generator/core/system/error.hpp"
 
 namespace attune {

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "templates/shared/attention_enums.h"
-#include "templates/shared/fp8_options.h"
 
 namespace attune {
 

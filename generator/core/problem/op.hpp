@@ -127,7 +127,7 @@ struct OpDescription {
   // Floating-point operations that the result needs; 0: the op is bound by memory alone.
   double (*useful_flops)(const Problem& problem);
   // True if results depend on programs as written. Then no program may become a built-in feature
-  // (recognised_programs.hpp).
+  // (features.hpp).
   bool keeps_programs = false;
   // True if problems say which gradients to compute (Problem::gradients).
   bool has_gradients = false;

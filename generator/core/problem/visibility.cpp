@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "generator/core/ops/append_kv.hpp"
-#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/op.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "generator/score/features/score_feature.hpp"
 
 namespace attune {

@@ -21,7 +21,7 @@ KeyInterval<int64_t> visible_keys(const Problem& problem, int64_t row);
 // - causal_top_left if a window ends on the top-left diagonal;
 // - no window_right with a causal mask.
 //
-// Programs that equal built-in features become these features (recognised_programs.hpp). A scale
+// Programs that equal built-in features become these features (features.hpp). A scale
 // equal to the default is left out. Since the lengths decide which window sides hide keys, a
 // canonical form is valid for this problem's Shape, not for its bucket. Takes validated problems.
 Problem canonical(const Problem& problem);

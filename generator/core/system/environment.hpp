@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only way to read the environment. Used wherever a variable chooses code or files: options,
-// the CPU plugin, NVRTC.
+// Reads the environment, and finds the folder of the code that runs. There is no other way to read
+// a variable. Used wherever a variable or a folder chooses code or files: options, the CPU plugin,
+// NVRTC.
 #pragma once
 
 #include <filesystem>
@@ -21,5 +22,10 @@ std::optional<std::string> home_directory();
 
 // Returns the paths of a list with ':' between them; empty entries are left out.
 std::vector<std::filesystem::path> split_paths(const std::string& text);
+
+// Returns the folder of the file that the code at `address` was loaded from, absolute and without
+// links. Ignores names that the caller could choose: argv[0], and names relative to the current
+// directory. Returns nullopt if the file has no other name.
+std::optional<std::filesystem::path> code_folder(const void* address);
 
 }  // namespace attune

@@ -3,7 +3,9 @@
 #include "generator/core/system/foreign_text.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
+#include <string_view>
 
 namespace attune {
 namespace {
@@ -58,6 +60,21 @@ void make_printable(char* text, size_t length) noexcept {
     if (bytes == 0 || is_control) std::fill_n(text + at, step, '?');
     at += step;
   }
+}
+
+std::string shell_word(const std::string& text) {
+  const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_=,./:-+").find(c) != std::string_view::npos;
+  });
+  if (is_plain) return text;
+  std::string word;
+  bool is_escaped = false;
+  for (const char c : text) {
+    is_escaped = is_escaped || c == '\n' || c == '\'' || c == '\\';
+    word += c == '\n' ? "\\n" : c == '\'' ? "\\'" : c == '\\' ? "\\\\" : std::string(1, c);
+  }
+  return (is_escaped ? "$'" : "'") + word + "'";
 }
 
 }  // namespace attune

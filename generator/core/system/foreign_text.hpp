@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and cleans text from outside (programs, stores, device names) before it goes into stores,
-// manifests, pages and terminals.
+// Checks, cleans and quotes text from outside (programs, stores, device names) before it goes into
+// stores, manifests, pages, terminals and suggested commands.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +20,8 @@ std::string one_line(std::string_view text);
 // keeps the bytes of files and variables in errors and log messages away from terminals. Allocates
 // nothing.
 void make_printable(char* text, size_t length) noexcept;
+
+// Returns `text` quoted as one shell word, on one line.
+std::string shell_word(const std::string& text);
 
 }  // namespace attune

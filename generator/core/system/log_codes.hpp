@@ -5,11 +5,19 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 
-#include "generator/core/system/log_level.hpp"
-
 namespace attune {
+
+enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+// The level names in ATTUNE_LOG and in lines that the program prints, indexed by level.
+inline constexpr std::array<std::string_view, 4> kLogLevelNames{"debug", "info", "warning",
+                                                                "error"};
+constexpr std::string_view log_level_name(LogLevel level) {
+  return kLogLevelNames[static_cast<std::size_t>(level)];
+}
 
 enum class LogCode : int {
   kStoreDamaged = 101,

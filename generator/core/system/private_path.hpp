@@ -8,11 +8,13 @@
 // directory must not be writable by others at all, since they could put a journal next to a
 // database.
 //
-// Entries below a folder of ATTUNE_TRUST (trusted_folders.hpp) may belong to any user and be
-// writable by a group, but not by everybody.
+// Entries below a folder of ATTUNE_TRUST may belong to any user and be writable by a group, but not
+// by everybody.
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "generator/core/system/error.hpp"
 
@@ -34,5 +36,14 @@ std::filesystem::path private_file(const std::filesystem::path& path, const Guar
 // directories.
 std::filesystem::path private_place(const std::filesystem::path& path, const Guarded& what);
 std::filesystem::path private_folder(const std::filesystem::path& path, const Guarded& what);
+
+// Returns the folders in ATTUNE_TRUST, with links resolved. Returns none if the variable is not
+// set, or if the program has more rights than its caller. Throws kInvalidArgument for an entry that
+// would trust everybody: "/", a home folder or a folder above one, a folder that all users can
+// write, or a relative path.
+std::vector<std::string> trusted_folders();
+
+// True if `entry`, an absolute path without links, is one of `folders` or lies below one.
+bool is_in_one_of(const std::vector<std::string>& folders, const std::string& entry);
 
 }  // namespace attune

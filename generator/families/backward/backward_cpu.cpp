@@ -9,9 +9,7 @@
 #include <cmath>
 
 #include "generator/core/problem/op.hpp"
-#include "generator/families/any_dtype.hpp"
 #include "generator/families/served.hpp"
-#include "generator/families/vector_constants.hpp"
 #include "generator/score/features/score_feature.hpp"
 
 namespace attune {

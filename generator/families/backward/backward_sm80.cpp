@@ -11,7 +11,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/families/backward/backward_sm80_cost.hpp"
-#include "generator/families/backward/made_gradients.hpp"
+#include "generator/families/backward/gradient_steps.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "generator/core/problem/op.hpp"
-#include "generator/families/backward/made_gradients.hpp"
+#include "generator/families/backward/gradient_steps.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/core/ops/append_kv.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/row_lanes.hpp"
 #include "generator/families/served.hpp"

@@ -3,7 +3,6 @@
 #include "generator/families/families.hpp"
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/any_dtype.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 

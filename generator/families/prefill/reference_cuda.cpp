@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/any_dtype.hpp"
 #include "generator/families/fixed_template.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"

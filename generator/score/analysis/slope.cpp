@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See slope.hpp.
-#include "generator/score/analysis/slope.hpp"
+// See rewrites.hpp.
+#include "generator/score/analysis/rewrites.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves multiplications from elements to less frequent values; see stepped.hpp.
-#include "generator/score/analysis/stepped.hpp"
+// Moves multiplications from elements to less frequent values; see rewrites.hpp.
+#include "generator/score/analysis/rewrites.hpp"
 
 #include <cmath>
 #include <optional>

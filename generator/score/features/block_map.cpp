@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map.hpp.
-#include "generator/score/features/block_map.hpp"
+// See features.hpp.
 #include "generator/score/features/features.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See recognised_programs.hpp. Programs are compared as trees (program.hpp), so the wording of
+// See features.hpp. Programs are compared as trees (program.hpp), so the wording of
 // their texts does not matter.
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 
 #include <algorithm>
 #include <array>

@@ -10,8 +10,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/score/analysis/dependence.hpp"
-#include "generator/score/analysis/slope.hpp"
-#include "generator/score/features/block_map.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 #include "generator/score/features/features.hpp"
 #include "generator/score/language/parse.hpp"
 

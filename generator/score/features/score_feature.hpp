@@ -96,7 +96,7 @@ bool has_mask_program(const SpecFields& spec);
 bool has_score_args(const SpecFields& spec);
 // Returns the capture number of the sinks, the last one. A call gives them like any capture.
 int sinks_capture(const SpecFields& spec);
-// Returns the capture number of the call's map, for kernels that read it (block_map.hpp).
+// Returns the capture number of the call's map, for kernels that read it (features.hpp).
 // For a map that hides, this is its program's capture; otherwise it is the last capture.
 int map_capture(const SpecFields& spec);
 // True if the call's map alone decides which blocks a tile visits. If the problem has other masks
@@ -116,8 +116,8 @@ struct ScoreHalf {
 ScoreHalf score_stage_program(const SpecFields& spec);  // identity if no feature changes scores
 ScoreHalf mask_program(const SpecFields& spec);         // only if has_mask_program(spec)
 // Returns the factor by which a kernel multiplies gradients of the final score. It is the
-// derivative by the raw score (analysis/slope.hpp), or by the loaded value if the problem computes
-// the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
+// derivative by the raw score (analysis/rewrites.hpp), or by the loaded value if the problem
+// computes the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
 // hidden, or the gradient is that of an input after the score program.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);
 // Returns the captures in order. If two programs of a spec use one name for their captures, the
@@ -148,7 +148,7 @@ struct ScoreCaptures {
   std::vector<CaptureSpec> captures;
   std::vector<score::Scalar> scalars;
   // A built-in mask replaced a caller's mask program. A call's q_position0 and kv_position0 do not
-  // shift built-in masks, so they must be equal (recognised_programs.hpp).
+  // shift built-in masks, so they must be equal (features.hpp).
   bool has_fixed_masks = false;
   MaskDependence masks{};  // for a problem with a mask program
 

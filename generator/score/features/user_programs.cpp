@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "generator/score/analysis/dependence.hpp"
-#include "generator/score/analysis/divisors.hpp"
+#include "generator/score/analysis/positions.hpp"
 #include "generator/score/language/user_program.hpp"
 
 namespace attune {

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "generator/core/system/error.hpp"
-#include "generator/score/language/compute.hpp"
+#include "generator/score/language/evaluate.hpp"
 
 namespace attune::score {
 namespace {

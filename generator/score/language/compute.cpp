@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes operations; see compute.hpp. Must agree with the generated functions of
+// Computes operations; see evaluate.hpp. Must agree with the generated functions of
 // templates/cuda/parts/score_functions.cuh and templates/cpu/parts/score_functions.hpp.
-#include "generator/score/language/compute.hpp"
+#include "generator/score/language/evaluate.hpp"
 
 #include <cmath>
 #include <limits>

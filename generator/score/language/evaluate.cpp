@@ -10,7 +10,6 @@
 
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/score/language/compute.hpp"
 
 namespace attune::score {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A score program: an immutable DAG of typed nodes that changes a score or decides whether a key is
 // visible. Programs are parsed from text (parse.hpp), composed from others (below), evaluated
-// (evaluate.hpp) and printed (text.hpp, source_text.hpp).
+// (evaluate.hpp) and printed (canonical_text, source_text.hpp).
 //
 // Nodes are canonical: equal subexpressions are one node, constants are folded, and locals are
 // replaced by their values. Their order is that of a walk from the root, operands first, left to
@@ -69,8 +69,8 @@ enum class Name : uint8_t {
   kSeqlenQ = 6,
   kSeqlenKv = 7,
   kHeadDim = 8,
-  // Only in programs printed for kernels that process keys in steps (stepped.hpp). No text contains
-  // it.
+  // Only in programs printed for kernels that process keys in steps (rewrites.hpp). No text
+  // contains it.
   kScoreUnit = 9,
 };
 inline constexpr int kNumNames = 9;  // names in texts
@@ -192,5 +192,14 @@ Program chain(const Program& first, const Program& second);
 Program hide(const Program& score, const Program& mask);
 // Returns the mask of keys that are visible in both masks.
 Program both(const Program& first, const Program& second);
+
+// Returns the canonical text: without comments, with the names of captures and scalars. Nodes that
+// are used twice or nested deeply become locals v0, v1 ... The text parses to an equal program,
+// given the same captures and scalars.
+std::string canonical_text(const Program& program);
+
+// Returns a digest of the program's computation, as 32 hex digits: language version, kind, nodes,
+// type and rank of each capture, type of each scalar. Names of captures and scalars are excluded.
+std::string digest(const Program& program);
 
 }  // namespace attune::score

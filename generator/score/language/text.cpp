@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Canonical text and digest; see text.hpp.
-#include "generator/score/language/text.hpp"
+// Canonical text and digest; see program.hpp.
+#include "generator/score/language/program.hpp"
 
 #include <fmt/format.h>
 

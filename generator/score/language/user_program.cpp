@@ -12,10 +12,10 @@
 
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/read_file.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/score/features/score_operands.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 
 namespace attune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints one statement per node, in the function for rows or for keys; see range_text.hpp.
-#include "generator/score/print/range_text.hpp"
+// Prints one statement per node, in the function for rows or for keys; see source_text.hpp.
+#include "generator/score/print/source_text.hpp"
 
 #include <fmt/format.h>
 

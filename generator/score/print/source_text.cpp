@@ -11,8 +11,8 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/score/analysis/dependence.hpp"
-#include "generator/score/analysis/diagonal.hpp"
-#include "generator/score/analysis/stepped.hpp"
+#include "generator/score/analysis/positions.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 #include "generator/score/language/builder.hpp"
 #include "generator/score/print/panel_printer.hpp"
 #include "generator/score/print/source_printer.hpp"

@@ -33,8 +33,8 @@ namespace attune::score {
 // Prints a mask program as hide(identity(), program).
 std::string source_text(const Program& program, const Places& places = {});
 
-// Prints the slope of a score program (slope.hpp), for generated/slope_program.h. Like source_text,
-// with Slope, slope_ and kSlope in place of Score, score_ and kScore.
+// Prints the slope of a score program (rewrites.hpp), for generated/slope_program.h. Like
+// source_text, with Slope, slope_ and kSlope in place of Score, score_ and kScore.
 std::string slope_source_text(const Program& slope, const Places& places = {});
 
 // Prints a mask program alone, for generated/mask_program.h: like source_text, with Mask and mask_
@@ -58,7 +58,7 @@ std::string mask_source_text(const Program& program, const Places& places = {});
 std::string panel_text(const Program& program, const Places& places = {});
 std::string mask_panel_text(const Program& program, const Places& places = {});
 
-// Does the same for a kernel that processes keys in steps (stepped.hpp, step_printer.hpp). `score`
+// Does the same for a kernel that processes keys in steps (rewrites.hpp, step_printer.hpp). `score`
 // and the result are in other units:
 //
 //   ScoreHead score_head(const ScoreArgs& args, float unit, int batch, int head, int kv_head);
@@ -97,8 +97,27 @@ bool is_tanh(const Program& program);
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);
 // True if the result, in units of q.k, is the score plus terms that are constant along each
-// diagonal of a head (diagonal.hpp). Then score_element of a score of 0 returns the sum of these
+// diagonal of a head (positions.hpp). Then score_element of a score of 0 returns the sum of these
 // terms.
 bool adds_along_diagonals(const Program& program);
+
+// Prints a mask program over boxes of rows and keys: it computes the results for a whole box at
+// once. The text is C++ that follows templates/shared/score_ranges.h. It computes the map of blocks
+// (templates/cuda/parts/block_map.cuh), and CPU kernels skip blocks with it.
+//
+//   MaskRowRanges mask_row_ranges(const ScoreArgs& args, IntRange batch, IntRange head,
+//                                 IntRange kv_head, IntRange q_idx);
+//   BoolRange mask_range(const ScoreArgs& args, const MaskRowRanges& rows, IntRange kv_idx);
+//
+// The first function computes the nodes that do not depend on keys, and kernels reuse its result
+// for many blocks of keys. Its loads are load_range(). The other loads are load_range_of_keys(),
+// since lanes of a warp may have different keys. Each node is a range that contains all its values.
+// The root's range says which keys of the box are visible: {true, true} each key to each row,
+// {false, false} none, {false, true} possibly some.
+
+std::string range_text(const Program& mask, const Places& places = {});
+// Returns the function for an operation on ranges. Returns "" if results of the operation are not
+// tracked and may be any number.
+std::string range_function(Operation operation);
 
 }  // namespace attune::score

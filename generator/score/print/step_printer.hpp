@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "generator/score/analysis/stepped.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 #include "generator/score/print/source_printer.hpp"
 
 namespace attune::score {

@@ -31,9 +31,8 @@ from .core.library import Error, version
 from .core.problem import problem_text
 from .score.block_maps import BlockMap
 from .score.dropout import dropout_mask, dropout_rate
-from .score.programs import mask_mod, score_mod
+from .score.programs import mask_mod, score_mod, tree_mask
 from .score.scores import alibi_slopes
-from .score.tree_mask import tree_mask
 from .ops.append import append_kv
 from .ops.attention import attention
 from .ops.backward import attention_backward

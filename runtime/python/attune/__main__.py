@@ -8,7 +8,7 @@ program `attune`.
 import sys
 
 from .core import library, program
-from .core.nvrtc import nvrtc_folders
+from .core.program import nvrtc_folders
 
 ANSWERS = {
     "--cmakedir": (program.cmake_folder, "folder of attuneConfig.cmake, for attune_DIR"),

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "table.h"
+#include "entry.h"
 
 enum { kMaxParameters = 48 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Captures and graphs: see graphs.h. The driver's functions are found at run time, as in
+ * Captures and graphs: see interface.h. The driver's functions are found at run time, as in
  * library.c. */
-#include "graphs.h"
+#include "interface.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

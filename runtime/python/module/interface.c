@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "library.h"
-#include "operands.h"
-#include "problem.h"
+#include "structs.h"
 
 /* Converts an address for PyArg_ParseTuple's O&. */
 static int take_address(PyObject* object, void* address) {

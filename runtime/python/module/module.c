@@ -7,12 +7,10 @@
  * core/library.py loads the module, and ops/quick.py gives it recipes. */
 #include "arena.h"
 #include "calls.h"
-#include "graphs.h"
+#include "entry.h"
 #include "interface.h"
 #include "library.h"
-#include "operands.h"
-#include "problem.h"
-#include "table.h"
+#include "structs.h"
 
 enum { kRevision = 7 }; /* of the interface to Python; core/library.py checks it */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tables of the fields of attune_operands and of the structs that it points to: see operands.h.
  * The kind of a field follows from its type in attune.h. */
-#include "operands.h"
+#include "structs.h"
 
 #include <attune/attune.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The table of attune_problem's fields: all that the Python package knows of its layout. See
  * problem.h. */
-#include "problem.h"
+#include "structs.h"
 
 #include <stddef.h>
 

@@ -58,4 +58,20 @@ void* struct_data(PyObject* object, const StructType* type);
 /* Sets a field by name, also of a read-only struct. Returns 0, or -1 with an exception. */
 int struct_set(PyObject* object, const StructType* type, const char* name, PyObject* value);
 
+/* The structs of one run's operands, in operands.c. */
+extern StructType operands_struct, score_operands_struct, block_map_struct, rotary_struct;
+
+/* Adds the types of all structs of operands.c to the module. */
+int add_operand_structs(PyObject* module);
+
+/* score_operands(captures, scalars, q_position0, kv_position0) returns a ScoreOperands. captures: a
+ * list of (name, address, strides, extents); scalars: a list of (name, value). */
+PyObject* make_score_operands(PyObject* module, PyObject* arguments);
+
+extern StructType problem_struct; /* attune_problem, problem.c */
+
+/* problem(text, fields) parses a problem's text (bytes), and sets the fields that a text cannot
+ * hold: a tuple of pairs of a name and a value. Returns a Problem. */
+PyObject* make_problem(PyObject* module, PyObject* arguments);
+
 #endif /* ATTUNE_PYTHON_STRUCTS_H_ */

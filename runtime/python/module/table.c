@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The table of entries: open addressing with linear steps, never more than half full. */
-#include "table.h"
+#include "entry.h"
 
 #include <string.h>
 

@@ -22,7 +22,6 @@
 // of counters, row statistics, kScratchBytes per thread, and with kPasses 1 also dQ of one K/V head
 // per thread.
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 #include "cpu/backward/backward_cpu_knobs.hpp"
 

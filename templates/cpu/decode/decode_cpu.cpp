@@ -24,7 +24,7 @@
 #include "cpu/parts/none/features.hpp"
 #include "cpu/parts/score_of.hpp"  // where kScored, else none/
 #include "cpu/parts/sinks.hpp"     // where kSinks, else none/
-#include "shared/cache_factors.h"
+#include "shared/key_factors.h"
 #include "shared/layouts/decode_partition.h"
 
 namespace attune {

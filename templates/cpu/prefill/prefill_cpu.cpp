@@ -18,7 +18,6 @@
 // counter). Workspace: 128 bytes of counters (zero before the first launch, left zero), then
 // kScratchBytes per thread.
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 #include "cpu/prefill/prefill_cpu_knobs.hpp"
 

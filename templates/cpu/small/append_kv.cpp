@@ -8,7 +8,6 @@
 #include "cpu/parts/none/features.hpp"
 #include "cpu/small/elements.hpp"
 #include "shared/append_rows.h"
-#include "shared/cache_factors.h"
 #include "shared/kernel_arguments.h"
 #include "shared/key_factors.h"
 

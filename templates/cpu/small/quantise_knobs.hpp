@@ -4,7 +4,6 @@
 #pragma once
 
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 namespace attune {
 

@@ -7,7 +7,6 @@
 // 8-bit with factors, v in either layout. No knobs. Workspace: seqlen_kv floats per thread, for the
 // scores of one row.
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 #include "cpu/small/reference_cpu_knobs.hpp"
 

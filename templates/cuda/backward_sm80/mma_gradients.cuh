@@ -17,8 +17,8 @@
 #include "cuda/mma/mma_gradient_stream.cuh"
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/none/features.cuh"
-#include "cuda/ptx/exp2.cuh"
-#include "cuda/ptx/load_shared_pair.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 namespace attune {
 

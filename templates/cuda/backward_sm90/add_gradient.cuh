@@ -6,9 +6,9 @@
 
 #include "cuda/backward_sm90/layout.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
-#include "cuda/ptx/tma_add.cuh"
+#include "cuda/ptx/tma.cuh"
 
 namespace attune {
 

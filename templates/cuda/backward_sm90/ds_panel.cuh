@@ -2,7 +2,7 @@
 // The layout of dS^T of a warpgroup's 64 keys in shared memory, for dQ: a panel of rows of queries.
 #pragma once
 
-#include "cuda/ptx/stmatrix_transposed.cuh"
+#include "cuda/ptx/stmatrix.cuh"
 #include "shared/layouts/prefill_sm90_layout.h"
 
 namespace attune {

@@ -13,9 +13,9 @@
 #include "cuda/backward_sm90/keys_tiles.cuh"
 #include "cuda/backward_sm90/step_statistics.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
-#include "cuda/ptx/bulk_load.cuh"
+#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 #include "generated/wgmma.cuh"
 

@@ -17,8 +17,8 @@
 #include "cuda/backward_sm90/tile_ring.cuh"
 #include "cuda/parts/mask.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 #include "generated/wgmma.cuh"
 

@@ -3,7 +3,7 @@
 // each eight queries a thread needs two; eight lanes read the same pair.
 #pragma once
 
-#include "cuda/ptx/load_shared_pair.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 

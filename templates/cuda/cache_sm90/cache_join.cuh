@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/ptx/block_order.cuh"
 #include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/ticket.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/row_sinks.cuh"
 #include "shared/layouts/cache_layout.h"

@@ -9,7 +9,7 @@
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
 #include "cuda/ptx/cp_async.cuh"
-#include "cuda/ptx/load_shared_pair.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "shared/key_factors.h"
 
 namespace attune {

@@ -9,7 +9,7 @@
 #include "cuda/decode_sm80/split_join_by_flags.cuh"    // where kWaits == 1
 #include "cuda/parts/none/cache_features.cuh"
 #include "cuda/parts/sinks.cuh"  // where kSinks, else none/
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 namespace attune {
 

@@ -14,7 +14,7 @@
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/tma.cuh"
 
 namespace attune {

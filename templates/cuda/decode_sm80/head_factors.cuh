@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of an 8-bit cache, one per head or for all heads (shared/cache_factors.h).
+// Factors of an 8-bit cache, one per head or for all heads (shared/key_factors.h).
 #pragma once
 
-#include "shared/cache_factors.h"
+#include "shared/key_factors.h"
 
 namespace attune {
 

@@ -14,7 +14,7 @@
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "cuda/ptx/to_fp16.cuh"
-#include "shared/cache_factors.h"
+#include "shared/key_factors.h"
 
 namespace attune {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_items.cuh"
-#include "cuda/ptx/ticket.cuh"
+#include "cuda/ptx/block_order.cuh"
 
 namespace attune {
 

@@ -5,7 +5,7 @@
 
 #include "cuda/cache_sm90/cache_join.cuh"
 #include "cuda/mla_sm90/mla_keys_first.cuh"
-#include "cuda/ptx/movmatrix.cuh"
+#include "cuda/ptx/stmatrix.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
 
 namespace attune {

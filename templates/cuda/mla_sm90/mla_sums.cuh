@@ -3,9 +3,8 @@
 // summed only the blocks that it owns.
 #pragma once
 
-#include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "shared/layouts/mla_sm90_layout.h"
 
 namespace attune {

@@ -3,17 +3,25 @@
 // partly. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
 #pragma once
 
-#include "cuda/mma/mma_block_map.cuh"
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/tile_state.cuh"
 #include "cuda/parts/block_list.cuh"
+#include "cuda/parts/block_map.cuh"  // unless kGranules, else granule_lists.cuh
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/features.cuh"
 #include "cuda/parts/score_functions.cuh"
 #include "cuda/parts/score_values.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/mask_program.h"
 
 namespace attune {
+
+extern "C" __global__ void __launch_bounds__(BlockLister<kGranules>::kThreads, 1)
+    attune_map_blocks(const __grid_constant__ BlockMapArgs map,
+                      const __grid_constant__ ScoreArgs scores,
+                      const __grid_constant__ AttentionArgs args) {
+  BlockLister<kGranules>::write<MapTiles<kBlockM, 1, 1>>(scores, args, map, [](int) { return 0; });
+}
 
 // Hides the scores of one block. A thread has the rows at 16 m and 16 m + 8 after its first row.
 __device__ __forceinline__ void hide_scores(const KernelParts& parts, const TileState& state,

@@ -3,7 +3,7 @@
 // list. A finder determines which blocks of keys each group of a tile's rows sees. It evaluates a
 // mask program (block_map.cuh) or reads the caller's map (granule_lists.cuh). The compiled-in mask
 // and window only bound the range of blocks here; the kernel itself applies them. Each family
-// defines its tiles: sm90_block_map.cuh, mma_block_map.cuh.
+// defines its tiles: hide_scores.cuh, mma_mask_stage.cuh.
 #pragma once
 
 #include "cuda/parts/mask.cuh"

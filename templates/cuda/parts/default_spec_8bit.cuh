@@ -3,7 +3,6 @@
 #pragma once
 
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 namespace attune {
 

@@ -14,8 +14,7 @@
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/exp2.cuh"
-#include "cuda/ptx/roots.cuh"
+#include "cuda/ptx/special_functions.cuh"
 #include "shared/score_args.h"
 
 #define ATTUNE_SCORE_FUNCTION __device__ __forceinline__

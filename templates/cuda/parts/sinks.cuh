@@ -5,7 +5,7 @@
 
 #include "cuda/parts/none/features.cuh"
 #include "cuda/parts/score_functions.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 #include "shared/score_args.h"
 
 namespace attune {

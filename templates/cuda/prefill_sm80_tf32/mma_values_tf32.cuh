@@ -18,7 +18,6 @@
 #include "cuda/parts/tile_scheduler.cuh"
 #include "cuda/parts/v_slice.cuh"
 #include "cuda/ptx/cp_async.cuh"
-#include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 

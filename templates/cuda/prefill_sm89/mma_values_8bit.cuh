@@ -23,7 +23,7 @@
 #include "cuda/prefill_sm89/operand_factors.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
-#include "cuda/ptx/round_fp8.cuh"
+#include "cuda/ptx/round_8bit.cuh"
 
 namespace attune {
 

@@ -20,7 +20,7 @@
 #include "cuda/parts/none/features.cuh"
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/parts/tile_scheduler.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 namespace attune {
 

@@ -18,7 +18,7 @@
 #include "cuda/prefill_sm90_fp8/fp8_row_max.cuh"
 #include "cuda/prefill_sm90_fp8/fp8_step_factors.cuh"
 #include "cuda/prefill_sm90_fp8/fp8_transpose_inside.cuh"
-#include "cuda/ptx/round_fp8.cuh"
+#include "cuda/ptx/round_8bit.cuh"
 #include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/wgmma_products.cuh"

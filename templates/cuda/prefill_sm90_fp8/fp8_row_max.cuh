@@ -16,7 +16,7 @@
 // relative to O's scale.
 #pragma once
 
-#include "shared/fp8_options.h"
+#include "shared/attention_enums.h"
 
 #include "cuda/prefill_sm90_fp8/fp8_step_factors.cuh"
 

@@ -11,7 +11,6 @@
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/tma.cuh"
 
 namespace attune {

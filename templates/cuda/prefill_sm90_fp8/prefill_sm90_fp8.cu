@@ -10,7 +10,6 @@
 // LOG.md.
 #include "cuda/parts/kernel_parts.cuh"
 #include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
 
 #include "cuda/prefill_sm90_fp8/prefill_sm90_fp8_knobs.cuh"
 

@@ -3,7 +3,7 @@
 // prefetches into L2 (9.7.9.25.4.3 and 9.7.9.27.1.3, sm_90).
 #pragma once
 
-#include "cuda/ptx/bulk_load.cuh"
+#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/tma.cuh"
 
@@ -81,6 +81,14 @@ __device__ __forceinline__ void bulk_prefetch(const void* global, unsigned bytes
   asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global),
                "r"(bytes), "l"(policy)
                : "memory");
+}
+
+// Prefetch of global memory into L2 (PTX ISA 9.7.9.15).
+
+constexpr int kPrefetchedBytes = 128;  // a line of the cache
+
+__device__ __forceinline__ void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 }  // namespace attune

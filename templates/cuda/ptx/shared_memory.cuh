@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory by 32-bit address, as ldmatrix, cp.async and TMA take it, and plain 16-byte
-// accesses (PTX ISA 9.7.9.8 to 9.7.9.12).
+// Shared memory by 32-bit address, as ldmatrix, cp.async and TMA take it, and plain accesses of
+// words and 16 bytes (PTX ISA 9.7.9.8 to 9.7.9.12).
 #pragma once
 
 namespace attune {
@@ -26,6 +26,25 @@ __device__ __forceinline__ Vector16 load_shared_16(unsigned address) {
                : "r"(address)
                : "memory");
   return value;
+}
+
+__device__ __forceinline__ void store_shared_word(unsigned shared_address, int value) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared_address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared_word(unsigned shared_address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(shared_address) : "memory");
+  return value;
+}
+
+// `shared_address` must be a multiple of 8.
+__device__ __forceinline__ void load_shared_pair(unsigned shared_address, float* first,
+                                                 float* second) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(*first), "=f"(*second)
+               : "r"(shared_address)
+               : "memory");
 }
 
 }  // namespace attune

@@ -8,7 +8,7 @@
 #include "cuda/mma/mma_gradient_stages.cuh"
 #include "cuda/mma/mma_gradient_stream.cuh"
 #include "cuda/parts/none/features.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 #include "cuda/score_gradient_sm80/score_gradient_lines.cuh"
 #include "shared/layouts/score_gradient_layout.h"
 

@@ -22,7 +22,7 @@
 #pragma once
 
 #include "cuda/parts/score_values.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 namespace attune {
 

@@ -9,23 +9,21 @@
 //   consumers:            wait k_full, load pairs into accumulators, wgmma, arrive on k_empty
 //   at the end:           the producer publishes a step without a head
 //
-// Layout: shared/score_diagonals.h.
+// Layout: shared/layouts/score_stage_layout.h.
 #pragma once
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/score_functions.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/ptx/load_shared_pair.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
 #include "cuda/sm90/score_loads.cuh"
 #include "cuda/sm90/sm90_layout.cuh"
 #include "cuda/sm90/tile_rows.cuh"
 #include "generated/score_program.h"
-#include "shared/score_diagonals.h"
+#include "shared/layouts/score_stage_layout.h"
 
 namespace attune {
 

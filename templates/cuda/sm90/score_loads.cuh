@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/parts/score_functions.cuh"
-#include "cuda/ptx/prefetch.cuh"
+#include "cuda/ptx/l2_policy.cuh"
 #include "shared/score_steps.h"
 
 namespace attune {

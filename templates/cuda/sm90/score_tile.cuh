@@ -2,7 +2,8 @@
 // Stages rows of a captured tensor of 16-bit elements, such as a bias, in shared memory. Each warp
 // copies its own 16 rows of a step by cp.async while it computes the previous step. It then reads
 // them by ldmatrix, whose fragments have the layout of the accumulators. So loads from global
-// memory are wide, and a warp waits only for its own copies. Layout: shared/score_tile.h.
+// memory are wide, and a warp waits only for its own copies. Layout:
+// shared/layouts/score_stage_layout.h.
 #pragma once
 
 #include "cuda/ptx/cp_async.cuh"
@@ -10,7 +11,7 @@
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/sm90_layout.cuh"
-#include "shared/score_tile.h"
+#include "shared/layouts/score_stage_layout.h"
 
 namespace attune {
 

@@ -16,12 +16,10 @@
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/cache_features.cuh"
 #include "cuda/ptx/eight_elements.cuh"
-#include "cuda/ptx/round_fp8.cuh"
-#include "cuda/ptx/round_int8.cuh"
+#include "cuda/ptx/round_8bit.cuh"
 #include "cuda/ptx/store_eight.cuh"
 #include "cuda/small/row_factor.cuh"
 #include "shared/append_rows.h"
-#include "shared/cache_factors.h"
 #include "shared/key_factors.h"
 #include "shared/scale_args.h"
 

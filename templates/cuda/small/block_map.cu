@@ -7,7 +7,7 @@
 //   kWarps    warps per thread block; each takes 32 adjacent granules of keys
 //
 // Each lane handles one granule. The program's range over the granule
-// (generator/score/print/range_text.hpp) decides most granules. Ranges over bands of the granule's
+// (generator/score/print/source_text.hpp) decides most granules. Ranges over bands of the granule's
 // rows decide most others. For each remaining granule, the whole warp evaluates all elements, so
 // the map is exact. It uses no shared memory.
 #include "cuda/small/block_map_knobs.cuh"

@@ -13,7 +13,7 @@
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/eight_elements.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 #include "cuda/ptx/store_eight.cuh"
 #include "shared/scale_args.h"
 

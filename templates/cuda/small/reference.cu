@@ -4,7 +4,7 @@
 // it is the tuner's reference and shares no code with the kernels that it checks. It takes fp32,
 // bf16 or fp16, or 8-bit Q, K and V with factors, with V in either layout and in both accuracy
 // modes. It takes any head dims and uses no shared memory.
-#include "shared/fp8_options.h"
+#include "shared/attention_enums.h"
 #include "shared/scale_args.h"
 
 #include "cuda/small/reference_knobs.cuh"

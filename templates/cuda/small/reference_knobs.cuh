@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/parts/default_spec.cuh"
-#include "shared/fp8_options.h"
+#include "shared/attention_enums.h"
 
 namespace attune {
 

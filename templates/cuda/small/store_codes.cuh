@@ -3,7 +3,7 @@
 // shared memory (layout: shared/layouts/quantise_layout.h).
 #pragma once
 
-#include "cuda/ptx/round_fp8.cuh"
+#include "cuda/ptx/round_8bit.cuh"
 #include "cuda/small/row_values.cuh"
 #include "shared/layouts/quantise_layout.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares the ranges of a mask program for editors. The renderer writes those of one program
-// (generator/score/print/range_text.hpp).
+// (generator/score/print/source_text.hpp).
 #pragma once
 
 #include "shared/score_args.h"

@@ -20,11 +20,11 @@
 #include <sstream>
 #include <thread>
 
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tuner/measure/device_lock.hpp"
 #include "tuner/measure/isolated_backend.hpp"
 #include "tuner/measure/measure.hpp"
-#include "tuner/measure/measure_worker.hpp"
+#include "tuner/measure/measure_protocol.hpp"
 #include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/search/compile_pool.hpp"
 #include "tuner/search/search.hpp"

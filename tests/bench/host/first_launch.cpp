@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "generator/core/system/error.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/engine/open_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace {

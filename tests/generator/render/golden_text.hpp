@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "generator/core/system/digest.hpp"
-#include "generator/render/source_text.hpp"
+#include "generator/render/renderer.hpp"
 
 namespace attune::testing {
 

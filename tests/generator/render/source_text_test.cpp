@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text without comments: everything that a compiler sees stays, all else is removed.
-#include "generator/render/source_text.hpp"
+#include "generator/render/renderer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that is equivalent to a built-in feature becomes that feature and hides the same keys;
 // other programs stay.
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

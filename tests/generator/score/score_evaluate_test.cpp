@@ -11,7 +11,7 @@
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/language/evaluate.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "tests/support/score_bound.hpp"
 #include "tuner/fuzz/random_program.hpp"
 

@@ -14,7 +14,7 @@
 #include "generator/render/renderer.hpp"
 #include "generator/score/features/score_operands.hpp"
 #include "generator/score/language/evaluate.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "generator/score/language/user_program.hpp"
 #include "generator/template_registry.hpp"
 

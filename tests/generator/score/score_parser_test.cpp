@@ -7,7 +7,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "tests/support/error_text.hpp"
 #include "tuner/fuzz/random_program.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slope of a score program against difference quotients, and against slopes computed by hand.
-#include "generator/score/analysis/slope.hpp"
+#include "generator/score/analysis/rewrites.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -14,7 +14,7 @@
 #include "generator/score/language/builder.hpp"
 #include "generator/score/language/evaluate.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {

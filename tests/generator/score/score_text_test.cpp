@@ -10,9 +10,9 @@
 
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/score/analysis/divisors.hpp"
+#include "generator/score/analysis/positions.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/language/text.hpp"
+#include "generator/score/language/program.hpp"
 #include "generator/score/print/source_text.hpp"
 #include "tests/generator/render/golden_text.hpp"
 #include "tests/support/score_source.hpp"

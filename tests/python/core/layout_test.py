@@ -93,7 +93,7 @@ class AsWheel(unittest.TestCase):
     def test_nvrtc_of_the_interpreter_comes_first(self):
         for place in ("nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"):
             (self.installed.packages / place).mkdir(parents=True, exist_ok=True)
-        script = "from attune.core.nvrtc import nvrtc_folders; print(*nvrtc_folders())"
+        script = "from attune.core.program import nvrtc_folders; print(*nvrtc_folders())"
         folders = self.installed.run("-c", script).split()
         self.assertEqual(
             folders, [str(self.installed.packages / place) for place in ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")])

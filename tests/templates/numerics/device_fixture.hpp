@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "generator/core/system/error.hpp"
-#include "runtime/engine/open_device.hpp"
-#include "tuner/fuzz/judge.hpp"
+#include "runtime/engine/device.hpp"
+#include "tuner/fuzz/device_run.hpp"
 
 namespace attune::testing {
 

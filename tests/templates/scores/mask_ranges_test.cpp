@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mask programs over boxes of rows and keys (generator/score/print/range_text.hpp). For random
+// Mask programs over boxes of rows and keys (generator/score/print/source_text.hpp). For random
 // programs, the printed ranges must hold for every element of a box. For everyday masks, they must
 // decide the boxes.
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/score/language/evaluate.hpp"
 #include "generator/score/language/parse.hpp"
-#include "generator/score/print/range_text.hpp"
+#include "generator/score/print/source_text.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/support/score_source.hpp"
 #include "tuner/fuzz/random_program.hpp"

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "generator/core/system/error.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tests/templates/small/quantise_case.hpp"
 #include "tuner/oracles/quantise.hpp"
 

@@ -6,12 +6,10 @@
 #include <memory>
 
 #include "generator/core/system/error.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/check_fuzz.hpp"
-#include "tuner/cli/commands/check_gradients.hpp"
 #include "tuner/cli/commands/checked_kernel.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"

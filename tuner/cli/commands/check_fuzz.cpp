@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs and reports `attune check --fuzz`; see check_fuzz.hpp.
-#include "tuner/cli/commands/check_fuzz.hpp"
+// Runs and reports `attune check --fuzz`; see checked_kernel.hpp.
+#include "tuner/cli/commands/checked_kernel.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include "generator/core/system/foreign_text.hpp"
 #include "runtime/engine/engine.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/checked_kernel.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/output.hpp"

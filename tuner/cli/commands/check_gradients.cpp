@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws and checks random gradients; see check_gradients.hpp.
-#include "tuner/cli/commands/check_gradients.hpp"
+// Draws and checks random gradients; see checked_kernel.hpp.
+#include "tuner/cli/commands/checked_kernel.hpp"
 
 #include <fmt/format.h>
 
 #include <map>
 #include <random>
 
-#include "generator/core/ops/attention_backward.hpp"
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/score/features/recognised_programs.hpp"
+#include "generator/score/features/features.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/checked_kernel.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/fuzz/draw.hpp"
 #include "tuner/fuzz/fuzz.hpp"

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/shell_word.hpp"
+#include "generator/core/system/foreign_text.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/program_options.hpp"
 #include "tuner/oracles/reference_kernels.hpp"

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/engine/device.hpp"
+#include "tuner/cli/workload_options.hpp"
 #include "tuner/measure/device_backend.hpp"
 #include "tuner/search/tune_target.hpp"
 
@@ -43,5 +46,26 @@ std::string counts_text(const std::map<std::string, int>& counts);
 
 // Returns 0, or the exit code of the failure: 3 if a result is wrong.
 int exit_code_of(const std::vector<CheckedKernel>& rows);
+
+// `attune check --fuzz N`: random kernels and operands against the float64 oracle.
+
+struct FuzzOptions {
+  int count = 0;       // number of kernels; with problems, number of cases for each
+  std::string config;  // for the problems' kernels: knobs that differ from the default
+};
+
+// Prints a line for each failure, with the command that repeats this case alone. Prints counts at
+// the end. Returns the exit code.
+int check_fuzz(const FuzzOptions& options, const RunOptions& run,
+               const std::shared_ptr<const Device>& device);
+
+// `attune check --fuzz N --training`: gradients of random problems against the float64 oracle.
+
+// Draws `count` problems as --fuzz does, some with dropout, and checks their gradients against the
+// oracle. Each check uses a random config of a random template (or of the named template). Prints a
+// line for each failure, with the command that repeats this case alone. Prints counts at the end.
+// Returns the exit code.
+int check_random_gradients(int count, const RunOptions& run,
+                           const std::shared_ptr<const Device>& device);
 
 }  // namespace attune::cli

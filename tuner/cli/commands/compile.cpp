@@ -14,7 +14,7 @@
 
 #include "cache/store.hpp"
 #include "generator/core/problem/visibility.hpp"
-#include "generator/core/system/start_threads.hpp"
+#include "generator/core/system/threads.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/renderer.hpp"
 #include "runtime/bundles/bundle.hpp"
@@ -25,7 +25,7 @@
 #include "tuner/cli/output/bundle_output.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/cli/output/progress_line.hpp"
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 #include "tuner/cli/workload_options.hpp"
 
 namespace attune::cli {

@@ -17,7 +17,7 @@
 
 #include "cache/exchange.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"

@@ -6,7 +6,6 @@
 
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/db_commands.hpp"
-#include "tuner/cli/output/prometheus.hpp"
 #include "tuner/cli/output/record_output.hpp"
 
 namespace attune::cli {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/cli/output/record_output.hpp"

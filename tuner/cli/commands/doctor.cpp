@@ -12,7 +12,7 @@
 #include "generator/compile/cpu_toolchain.hpp"
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/environment.hpp"
-#include "runtime/engine/open_device.hpp"
+#include "runtime/engine/device.hpp"
 #include "runtime/engine/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/variables.hpp"

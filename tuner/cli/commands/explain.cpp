@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune explain`: shows which kernel a program in this environment would get for a problem, on
 // which rung of the ladder, and why the other kernels do not serve. For a model, see
-// explain_model.hpp. Compiles and launches nothing.
+// explain_more.hpp. Compiles and launches nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +12,7 @@
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/options.hpp"
-#include "tuner/cli/arch_device.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/explain_model.hpp"
 #include "tuner/cli/commands/explain_more.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the problems of a model with their rungs; see explain_model.hpp. Compiles and launches
+// Lists the problems of a model with their rungs; see explain_more.hpp. Compiles and launches
 // nothing.
-#include "tuner/cli/commands/explain_model.hpp"
+#include "tuner/cli/commands/explain_more.hpp"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "cache/records.hpp"
+#include "runtime/engine/engine.hpp"
 #include "runtime/engine/plan.hpp"
 #include "tuner/cli/output/output.hpp"
+#include "tuner/cli/workload_options.hpp"
 #include "tuner/measure/roofline.hpp"
 
 namespace attune::cli {
@@ -48,5 +50,10 @@ More more_of(const Plan& plan, const std::vector<std::filesystem::path>& stores)
 
 std::string more_text(const More& more, const Plan& plan);
 Json more_json(const More& more, const Plan& plan);
+
+// `attune explain MODEL`: lists each problem of a model, by kind of layer, with its rung.
+
+// Prints the list, as JSON if `json` is set. Returns the exit code.
+int explain_model(const WorkloadOptions& options, const Engine& engine, bool json);
 
 }  // namespace attune::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes ELF64 without a library: six sections, no relocation; see linked_object.hpp. The constants
+// Writes ELF64 without a library: six sections, no relocation; see bundle_output.hpp. The constants
 // are from the System V ABI (ELF-64 Object File Format 1.5).
-#include "tuner/cli/commands/linked_object.hpp"
+#include "tuner/cli/output/bundle_output.hpp"
 
 #include <elf.h>
 #include <fmt/format.h>

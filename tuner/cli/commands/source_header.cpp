@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of an emitted source; see source_header.hpp.
-#include "tuner/cli/commands/source_header.hpp"
+// The header of an emitted source; see emit_page.hpp.
+#include "tuner/cli/output/emit_page.hpp"
 
 #include <fmt/format.h>
 
-#include "runtime/engine/launch_text.hpp"
+#include "runtime/engine/plan.hpp"
 #include "tuner/cli/program_options.hpp"
 
 namespace attune::cli {

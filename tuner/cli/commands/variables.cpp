@@ -15,7 +15,7 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/trusted_folders.hpp"
+#include "generator/core/system/private_path.hpp"
 #include "runtime/bundles/bundle.hpp"
 #include "runtime/engine/options.hpp"
 #include "runtime/engine/pinned_run.hpp"

@@ -11,7 +11,6 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/bundles/bundle_file.hpp"
-#include "tuner/cli/commands/linked_object.hpp"
 #include "tuner/cli/file.hpp"
 
 namespace attune::cli {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs disassemblers of the system; see disassembly.hpp.
-#include "tuner/cli/output/disassembly.hpp"
+// Runs disassemblers of the system; see emit_page.hpp.
+#include "tuner/cli/output/emit_page.hpp"
 
 #include <fcntl.h>
 #include <spawn.h>

@@ -3,10 +3,14 @@
 // and without scripts.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "generator/core/problem/arch.hpp"
+#include "tuner/cli/kernel_choice.hpp"
 
 namespace attune::cli {
 
@@ -21,5 +25,27 @@ struct EmitPage {
 };
 
 std::string to_html(const EmitPage& page);
+
+// Turns machine code into text, by a disassembler of the system.
+
+struct Disassembly {
+  std::string tool;  // "nvdisasm"
+  std::string text;
+};
+
+// Disassembles a compiled image for `arch`: with nvdisasm or cuobjdump for CUDA, with objdump or
+// llvm-objdump for a CPU. Uses the first of these tools that succeeds, from $PATH or CUDA's usual
+// folder. Returns nullopt if none succeeds. Throws kIo if no temporary file can be written.
+std::optional<Disassembly> disassemble(std::string_view image, const Arch& arch);
+
+// The header of a source that `attune emit` prints: problem, config, entry, launch and the command
+// that compiles it. The renderer's text itself is unchanged.
+
+// Returns `source` with the header after its licence line. `config_from`: the origin of the config,
+// such as "the default". `device`: the device whose facts choose the defaults. `file`: the name in
+// the compile command.
+std::string with_header(const Source& source, const Problem& problem, const KernelChoice& choice,
+                        const std::string& config_from, const std::string& device,
+                        const std::string& file);
 
 }  // namespace attune::cli

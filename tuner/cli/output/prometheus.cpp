@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes gauges in Prometheus' text format; see prometheus.hpp.
-#include "tuner/cli/output/prometheus.hpp"
+// Writes gauges in Prometheus' text format; see record_output.hpp.
+#include "tuner/cli/output/record_output.hpp"
 
 #include <fmt/format.h>
 

@@ -3,11 +3,15 @@
 // tune, bench, explain, db.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "cache/records.hpp"
+#include "cache/store.hpp"
 #include "runtime/engine/device.hpp"
 #include "tuner/cli/output/output.hpp"
+#include "tuner/models/workload.hpp"
 
 namespace attune::cli {
 
@@ -22,5 +26,25 @@ std::string time_text(const Timing& timing);
 // Returns how many times faster `timing` is than `other`: "1.25x". Returns "-" if either time is
 // not known.
 std::string gain_text(const Timing& timing, const Timing& other);
+
+// The contents of a store as gauges in Prometheus' text format.
+
+// `store` is the file's path, a label of each gauge.
+std::string prometheus_text(const std::string& store, const StoreStats& stats,
+                            const std::vector<WinnerRecord>& winners);
+
+// A workload as the program shows it: the problems by kind of layer, with unsupported features.
+// Used by tune --dry-run, explain MODEL, and by every command's --json.
+
+// Returns "bf16 d128 32/8 heads, 1 x 2048 causal", for tables.
+std::string short_text(const Problem& problem);
+
+// Returns the whole set, one line a problem. `more`, if given, adds text after a problem.
+std::string workload_text(const Workload& workload,
+                          const std::function<std::string(const Problem&)>& more = {});
+
+// Returns {"notes": [...], "layer_kinds": [{"kind", "layers", "problems", "not_supported",
+// "refused"}]}.
+Json workload_json(const Workload& workload);
 
 }  // namespace attune::cli

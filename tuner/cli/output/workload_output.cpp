@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints workloads as text and JSON; see workload_output.hpp.
-#include "tuner/cli/output/workload_output.hpp"
+// Prints workloads as text and JSON; see record_output.hpp.
+#include "tuner/cli/output/record_output.hpp"
 
 #include <fmt/format.h>
 

@@ -11,9 +11,8 @@
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 #include "tuner/cli/report/report_data.hpp"
-#include "tuner/cli/report/report_page.hpp"
 #include "tuner/cli/workload_options.hpp"
 
 namespace attune::cli {

@@ -13,7 +13,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 #include "tuner/measure/roofline.hpp"
 
 namespace attune::cli {

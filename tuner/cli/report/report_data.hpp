@@ -41,4 +41,17 @@ struct TimedConfig {
 };
 std::vector<KnobEffect> knob_effects(const std::vector<TimedConfig>& trials);  // largest first
 
+// The page of `attune report`: one HTML text that needs no other file and no network.
+
+// The files of report/, embedded by CMake (embed_report.cmake).
+struct ReportAssets {
+  const char *style, *script;
+};
+extern const ReportAssets kReportAssets;
+
+// Returns the page. `data` may hold any text: it is in a block that is not a script, with "<"
+// escaped. The page's policy (Content-Security-Policy) runs only the page's own script, by its
+// hash.
+std::string report_page(const Json& data);
+
 }  // namespace attune::cli

@@ -3,7 +3,7 @@
 #include <map>
 #include <tuple>
 
-#include "tuner/cli/output/workload_output.hpp"
+#include "tuner/cli/output/record_output.hpp"
 #include "tuner/cli/report/report_data.hpp"
 
 namespace attune::cli {

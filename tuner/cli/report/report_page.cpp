@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins data, style and script to a page; see report_page.hpp.
-#include "tuner/cli/report/report_page.hpp"
+// Joins data, style and script to a page; see report_data.hpp.
+#include "tuner/cli/report/report_data.hpp"
 
 #include <fmt/format.h>
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/families/backward/made_gradients.hpp"
+#include "generator/families/backward/gradient_steps.hpp"
 #include "generator/families/backward/sm90/gradient_clocks.hpp"
 #include "generator/families/backward/sm90/head_parts.hpp"
 

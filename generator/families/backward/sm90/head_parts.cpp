@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "generator/families/backward/gradient_steps.hpp"
-#include "generator/families/backward/made_gradients.hpp"
 #include "generator/families/backward/sm90/gradient_clocks.hpp"
 #include "templates/shared/layouts/backward_head_parts.h"
 

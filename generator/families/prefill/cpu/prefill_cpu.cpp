@@ -17,9 +17,7 @@
 #include <cmath>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/any_dtype.hpp"
 #include "generator/families/served.hpp"
-#include "generator/families/vector_constants.hpp"
 
 namespace attune {
 namespace {

@@ -27,7 +27,7 @@
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
-#include "generator/score/analysis/divisors.hpp"
+#include "generator/score/analysis/positions.hpp"
 #include "generator/score/print/source_text.hpp"
 
 namespace attune {

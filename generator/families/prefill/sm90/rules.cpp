@@ -15,8 +15,7 @@
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"
-#include "templates/shared/score_diagonals.h"
-#include "templates/shared/score_tile.h"
+#include "templates/shared/layouts/score_stage_layout.h"
 
 namespace attune {
 
@@ -152,8 +151,8 @@ constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 
 // The shared memory that a spec's score stage may need.
 struct ScoreNeeds {
-  bool stages_line;  // for the rows of a captured tensor (score_tile.h)
-  // For the terms on the diagonals of a step (score_diagonals.h), in some configs
+  bool stages_line;  // for the rows of a captured tensor (score_stage_layout.h)
+  // For the terms on the diagonals of a step (score_stage_layout.h), in some configs
   bool adds_diagonals;
 };
 

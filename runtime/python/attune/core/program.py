@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of this installation's parts: library, program, headers, CMake and pkg-config files. main() is the wheel's
-command `attune`, which becomes the program that came with it. Used by __main__.py and tools/tune.py."""
+"""The places of this installation's parts: library, program, headers, CMake and pkg-config files, folders of NVRTC.
+main() is the wheel's command `attune`, which becomes the program that came with it. Used by __main__.py, ops/context.py
+and tools/tune.py."""
 import os
 import pathlib
 import sys
 
 from .library import LIBRARY_PATH, PACKAGE
-from .nvrtc import nvrtc_folders
 
 HERE = PACKAGE.resolve()
+# NVIDIA's wheels for CUDA 13 and later have one folder for all libraries; those for CUDA 12 have one per library.
+PLACES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
+PACKAGES = ("site-packages", "dist-packages")
+
+
+def nvrtc_folders():
+    """Returns absolute paths of the folders that exist in the interpreter's packages, CUDA 13 before 12."""
+    packages = [
+        pathlib.Path(entry) for entry in dict.fromkeys(sys.path)
+        if entry.startswith("/") and entry.rstrip("/").endswith(PACKAGES)]
+    folders = [folder / place for place in PLACES for folder in packages]
+    return [str(folder) for folder in folders if folder.is_dir()]
 
 
 def library_path():

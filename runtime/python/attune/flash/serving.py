@@ -9,9 +9,8 @@ from ..core.torch_state import refuse_gradients
 from ..ops.append import append_kv
 from ..ops.kvcache import check_begins
 from ..adapters.arguments import chunk_of, off_or_number, window_of
-from ..adapters.cache_codes import write_codes
 from ..adapters.errors import check_tensors, named
-from ..adapters.lists import host_sees, is_recorded, requests_of_rows
+from ..adapters.lists import host_sees, is_recorded, requests_of_rows, write_codes
 from . import arguments
 from .forward_alone import forward_alone
 from .latent import attend_with, check_second_product

@@ -3,8 +3,8 @@
 from ..core.preparing import copied
 from ..core.torch_state import refuse_gradients
 from ..ops.append import append_kv
-from ..adapters.cache_codes import write_codes
 from ..adapters.errors import named
+from ..adapters.lists import write_codes
 from . import arguments
 from . import lists
 

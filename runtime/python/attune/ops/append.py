@@ -3,7 +3,6 @@
 and choices share one plan."""
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES
 from ..core.operands import extent_of, steps_of
 from ..core.problem import whole
 from ..core.torch_state import needs_op, refuse_gradients, tell_written
@@ -13,7 +12,7 @@ from .cache_padding import append_wide, is_between, readable_table
 from .call import Call, Operand, kept_call, key_of
 from .context import context_of
 from .kvcache import _PAGES, _SLOTS, _batch_of, _dtypes, check_lists_of, give_lists, rounded, stride_of
-from .public import public
+from .public import OF_CACHES, public
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # a problem's limit

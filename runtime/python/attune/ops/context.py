@@ -11,7 +11,7 @@ import weakref
 from ..core import tensors
 from ..core.flags import flag
 from ..core.library import Error, RUNG_NAMES, module
-from ..core.nvrtc import nvrtc_folders
+from ..core.program import nvrtc_folders
 from ..core.operands import Layout, factors
 from ..core.preparing import preparing
 from ..core.recent import Recent

@@ -5,7 +5,6 @@ import math
 
 from ..core import tensors
 from ..core.flags import flag
-from ..core.habits import OF_CACHES
 from ..core.library import module
 from ..core.operands import ALIGNMENT, extent_of, steps_of
 from ..core.preparing import preparing
@@ -19,7 +18,7 @@ from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
-from .public import public
+from .public import OF_CACHES, public
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"

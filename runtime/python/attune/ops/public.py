@@ -3,10 +3,26 @@
 Signature and docstring stand once, in the function that checks the call. Used by ops/ and tools/why.py."""
 import functools
 
-from ..core.habits import WORDS, explained
 from ..core.torch_state import in_graphs, profiled, tell_written
 from . import quick
 
+# Names of arguments in FlashAttention and PyTorch's SDPA, and attune's names for them.
+WORDS = {
+    "causal": "mask=\"causal\" or is_causal=True",
+    "attn_mask": "mask_tensor (bool, True shows a key) or bias (numbers that are added)",
+    "attention_mask": "mask_tensor (bool, True shows a key) or key_lengths", "softmax_scale": "scale",
+    "sm_scale": "scale", "window_size": "window", "sliding_window": "window=(keys - 1, 0)", "dropout": "dropout_p",
+    "return_softmax_lse": "return_lse", "return_attn_probs": "return_lse",
+    "enable_gqa": "nothing: k and v may have fewer heads than q", "learnable_sink": "sinks"}
+
+
+# The names of caches and rotary tables, for attention_kvcache() and append_kv().
+OF_CACHES = {
+    **WORDS, "attn_mask": "mask_mod (attune.mask_mod() makes programs)",
+    "attention_mask": "kv_lengths (keys of each request) or mask_mod", "cache_seqlens": "kv_lengths, with the new keys",
+    "seqused_k": "kv_lengths", "block_table": "page_table", "cache_batch_idx": "slots", "cu_seqlens_q": "q_begins",
+    "cu_seqlens_k": "kv_begins", "max_seqlen_q": "seqlen_q", "max_seqlen_k": "seqlen_kv", "rotary_cos": "cos",
+    "rotary_sin": "sin", "rotary_interleaved": "interleaved", "k_descale": "k_scale", "v_descale": "v_scale"}
 
 # Named parameters cost less than *arguments, and those of a call's common arguments less than all.
 _ENTRY = """
@@ -20,11 +36,17 @@ def {name}({shown}, **choices):
 """
 
 
+def explained(error, given, words=WORDS):
+    """Returns a call's TypeError with attune's names of arguments; `error` itself if `given` has no such name."""
+    hints = [f"{name} is {words[name]} here" for name in given if name in words]
+    return TypeError(f"{error}; {', '.join(hints)}") if hints else error
+
+
 def public(traced, words=WORDS, written="out"):
     """Returns a decorator for a function that checks a call and returns (result, recipe), see quick.py.
 
     The public function has its signature and docstring, and gives the result. The C module runs the calls that it
-    knows. traced: the function of torch/graph.py that torch.compile traces. words: see core/habits.py. written: names
+    knows. traced: the function of torch/graph.py that torch.compile traces. words: WORDS or OF_CACHES. written: names
     of the tensors that a call writes, of which autograd is told: out, or others and result.
     Attributes: __wrapped__, the checking function, and quick, the public one without words and autograd."""
     def make(checked):

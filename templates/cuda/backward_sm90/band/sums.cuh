@@ -8,7 +8,7 @@
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/row_sums.cuh"
 #include "cuda/ptx/eight_elements.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {

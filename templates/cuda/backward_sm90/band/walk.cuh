@@ -9,7 +9,7 @@
 #include "cuda/backward_sm90/ds_panel.cuh"
 #include "cuda/backward_sm90/step_statistics.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
-#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/special_functions.cuh"
 
 #include "generated/wgmma.cuh"
 

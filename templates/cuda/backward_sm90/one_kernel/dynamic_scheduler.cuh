@@ -12,8 +12,7 @@
 #include "cuda/backward_sm90/one_kernel/layout.cuh"
 #include "cuda/backward_sm90/one_kernel/workspace.cuh"
 #include "cuda/backward_sm90/tile_ring.cuh"
-#include "cuda/ptx/load_shared_word.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 

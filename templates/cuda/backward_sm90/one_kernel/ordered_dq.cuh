@@ -17,9 +17,9 @@
 #include "cuda/backward_sm90/one_kernel/dq_order.cuh"
 #include "cuda/backward_sm90/one_kernel/dynamic_scheduler.cuh"
 #include "cuda/backward_sm90/one_kernel/workspace.cuh"
-#include "cuda/ptx/add_four.cuh"
+#include "cuda/ptx/block_order.cuh"
+#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "cuda/ptx/turns.cuh"
 
 namespace attune {
 

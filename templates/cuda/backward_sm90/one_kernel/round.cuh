@@ -10,7 +10,7 @@
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/ptx/movmatrix.cuh"
+#include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/streamed_loads.cuh"
 
 namespace attune {

@@ -19,8 +19,8 @@
 #include "cuda/backward_sm90/one_kernel/dynamic_scheduler.cuh"
 #include "cuda/backward_sm90/one_kernel/workspace.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
-#include "cuda/ptx/bulk_add.cuh"
-#include "cuda/ptx/claim.cuh"
+#include "cuda/ptx/block_order.cuh"
+#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {

@@ -10,7 +10,7 @@
 #include "cuda/backward_sm90/keys_tiles.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/backward_sm90/stored/panels.cuh"
-#include "cuda/ptx/bulk_load.cuh"
+#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 
 #include "generated/wgmma.cuh"

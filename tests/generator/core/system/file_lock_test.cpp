@@ -8,7 +8,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include "generator/core/system/file_descriptor.hpp"
+#include "generator/core/system/files.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening files that others prepared: anything but a regular file is refused by its kind, and
 // nothing hangs. replace_file_test.cpp has files of another user.
-#include "generator/core/system/open_file.hpp"
+#include "generator/core/system/files.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,6 @@
 #include <fstream>
 
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/read_file.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files are replaced atomically, under a temporary name, and never through a link. Other kinds of
 // files are not replaced.
-#include "generator/core/system/replace_file.hpp"
+#include "generator/core/system/files.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading ATTUNE_TRUST: which lists are refused, and which paths lie in a folder.
-#include "generator/core/system/trusted_folders.hpp"
+#include "generator/core/system/private_path.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -38,4 +38,14 @@ inline Vector16 load_shared_16(unsigned address) {
   return value;
 }
 
+inline void store_shared_word(unsigned shared_address, int value) {
+  std::memcpy(&shared_memory.at(shared_address), &value, sizeof value);
+}
+
+inline unsigned load_shared_word(unsigned shared_address) {
+  unsigned value;
+  std::memcpy(&value, &shared_memory.at(shared_address), sizeof value);
+  return value;
+}
+
 }  // namespace attune
