@@ -12,11 +12,9 @@
 #include <signal.h>
 #include <ucontext.h>
 
-namespace attune::testing {
+#include "generator/core/problem/bf16_products.hpp"
 
-bool has_tiles(const Arch& arch) {
-  return arch.has_feature("+amx-tile") && arch.has_feature("+amx-bf16");
-}
+namespace attune::testing {
 
 Arch with_tiles(Arch arch) {
   for (const char* feature : {"+amx-bf16", "+amx-tile"})
@@ -37,6 +35,7 @@ struct Tile {
 thread_local Tile tiles[kTiles];
 thread_local bool configured = false;
 std::atomic<long long> products_done = 0;
+std::atomic<bool> on = false;
 
 // A VEX instruction of the map 0F38 with a 128-bit length and W 0: all of AMX are.
 struct Instruction {
@@ -186,22 +185,27 @@ void on_illegal_instruction(int, siginfo_t*, void* given) {
 
 }  // namespace
 
-TileEmulator::TileEmulator(const Arch& arch) : installed_(!has_tiles(arch)) {
+TileEmulator::TileEmulator(const Arch& arch) : installed_(!has_bf16_tiles(arch)) {
   if (!installed_) return;
   struct sigaction action = {};
   action.sa_sigaction = on_illegal_instruction;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   ::sigaction(SIGILL, &action, nullptr);
+  on = true;
 }
 TileEmulator::~TileEmulator() {
-  if (installed_) ::signal(SIGILL, SIG_DFL);
+  if (!installed_) return;
+  ::signal(SIGILL, SIG_DFL);
+  on = false;
 }
+bool TileEmulator::is_on() { return on; }
 long long TileEmulator::products() { return products_done; }
 
 #else
 
 TileEmulator::TileEmulator(const Arch&) : installed_(false) {}
 TileEmulator::~TileEmulator() = default;
+bool TileEmulator::is_on() { return false; }
 long long TileEmulator::products() { return 0; }
 
 #endif

@@ -8,8 +8,6 @@
 
 namespace attune::testing {
 
-// True if the CPU of `arch` has AMX with bf16, so that nothing needs emulation.
-bool has_tiles(const Arch& arch);
 // Returns `arch` with the features of AMX with bf16.
 Arch with_tiles(Arch arch);
 
@@ -21,6 +19,8 @@ class TileEmulator {
   ~TileEmulator();
   TileEmulator(const TileEmulator&) = delete;
   TileEmulator& operator=(const TileEmulator&) = delete;
+  // True while instructions are emulated.
+  static bool is_on();
   // Returns the number of products (TDPBF16PS) that were emulated so far.
   static long long products();
 

@@ -27,6 +27,7 @@ constexpr int kPanelBytes = kPanelRows * 4;
 constexpr int kTileColumns = kTileRowBytes / 2;  // elements of bf16
 constexpr int kQkSteps = (kHeadDimQk + kTileColumns - 1) / kTileColumns;
 constexpr int kKeySteps = kBlockN / kTileColumns;
+constexpr int kOutputTiles = (kHeadDimV + kTileRows - 1) / kTileRows;
 constexpr int kAcross = kTiles ? kPanelRows / kTileRows : 1;  // tiles that cover a panel
 constexpr int kMostDown = 4 / kAcross;                        // four tiles of sums hide the latency
 static_assert(!kTiles || kCpuHasTiles, "tiles = 1 is for CPUs with AMX and bf16");
@@ -231,6 +232,23 @@ inline Panel pair_of(Panel first, Panel second) {
   return bits_as<Panel>(lower | upper);
 }
 
+// Adds the products of some keys of a step: places [begin, end). V of the others may not be finite,
+// and 0 times NaN is NaN.
+inline void add_part_of_step(const char* values, int begin, int end, const Panel* weights,
+                             Panel* output) {
+  typedef unsigned short Row __attribute__((ext_vector_type(kTileColumns)));
+  Row counted;
+  for (int i = 0; i < kTileColumns; ++i)
+    counted[i] = static_cast<unsigned short>(begin <= i && i < end ? 0xffff : 0);
+  alignas(64) Row part[kOutputTiles * kTileRows];
+  for (int c = 0; c < kOutputTiles * kTileRows; ++c)
+    part[c] =
+        counted & *reinterpret_cast<const Row*>(values + c / kTileRows * kKeySteps * kTileBytes +
+                                                c % kTileRows * kTileRowBytes);
+  multiply<true>(reinterpret_cast<const char*>(part), kTileBytes, kOutputTiles,
+                 reinterpret_cast<const char*>(weights), 1, reinterpret_cast<char*>(output));
+}
+
 // output = output * decay + V^T P^T for keys [begin, end) of the block. The weights of these keys are
 // scores[begin] to scores[end - 1]; all scores are overwritten.
 inline void output_pairs(const void* values, int begin, int end, Panel* scores, Panel decay,
@@ -242,11 +260,20 @@ inline void output_pairs(const void* values, int begin, int end, Panel* scores, 
     scores[n / 2] = pair_of(scores[n], scores[n + 1]);
   if (__builtin_reduce_and(decay == 1.0f) == 0)
     for (int c = 0; c < kHeadDimV; ++c) output[c] *= decay;
-  constexpr int kNext = kKeySteps * kTileBytes;
-  multiply<true>(static_cast<const char*>(values) + first * kTileBytes, kNext,
-                 (kHeadDimV + kTileRows - 1) / kTileRows,
-                 reinterpret_cast<const char*>(scores + first * kTileRows), last - first,
-                 reinterpret_cast<char*>(output));
+  const char* const tiles = static_cast<const char*>(values);
+  for (int step = first; step < last;) {
+    const int from = step * kTileColumns, whole = end / kTileColumns - step;
+    if (from < begin || whole <= 0) {
+      add_part_of_step(tiles + step * kTileBytes, begin - from, end - from,
+                       scores + step * kTileRows, output);
+      ++step;
+    } else {
+      multiply<true>(tiles + step * kTileBytes, kKeySteps * kTileBytes, kOutputTiles,
+                     reinterpret_cast<const char*>(scores + step * kTileRows), whole,
+                     reinterpret_cast<char*>(output));
+      step += whole;
+    }
+  }
 }
 
 inline void begin_pairs() {

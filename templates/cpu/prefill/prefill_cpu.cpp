@@ -270,21 +270,22 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
   // Pairs are multiplied in whole tiles of the block, so a score is at the place of its key.
-  Panel* const scores = scratch.scores + (kPairs ? skipped : 0);
+  const int at = kPairs ? skipped : 0;
   if constexpr (kPairs)
     score_pairs(keys.data, skipped, skipped + count, scratch.queries[panel], scratch.scores);
   Panel largest =
       score_panel(args, tile, in_panel, seen, {keys.data + skipped * keys.stride, keys.stride},
-                  scratch.queries[panel], scores);
-  if (!shown.lo) hide_scores(scaled(args), rows, seen, scores, largest);
-  const Panel decay = softmax_block(scratch.state[panel], largest, count, scores);
-  drop_weights(scaled(args), tile.batch, tile.head_kv, in_panel.first_index, seen, scores);
+                  scratch.queries[panel], scratch.scores + at);
+  if (!shown.lo) hide_scores(scaled(args), rows, seen, scratch.scores + at, largest);
+  const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores + at);
+  drop_weights(scaled(args), tile.batch, tile.head_kv, in_panel.first_index, seen,
+               scratch.scores + at);
   if constexpr (kPairs)
     output_pairs(values.data, skipped, skipped + count, scratch.scores, decay,
                  scratch.output[panel]);
   else
-    output_block(values.data + skipped * values.stride, values.stride, count, scores, decay,
-                 scratch.output[panel]);
+    output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores + at,
+                 decay, scratch.output[panel]);
 }
 
 inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/problem/bf16_products.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -24,13 +25,6 @@ constexpr int64_t kRowsAtATime = 8;  // of a product without tiles
 int64_t whole(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 int64_t width_qk(const KernelSpec& spec) { return whole(spec.head_dim_qk, kTileColumns); }
 int64_t width_v(const KernelSpec& spec) { return whole(spec.head_dim_v, kTileRows); }
-
-bool has_tiles(const Arch& arch) {
-  return arch.has_feature("+amx-tile") && arch.has_feature("+amx-bf16");
-}
-bool has_pairs(const Arch& arch) {
-  return arch.has_feature("+avx512bf16") && arch.vector_bytes == 64;
-}
 
 Constraint panels_of_tiles(const Arch& arch) {
   return {"panels of tiles",
@@ -58,8 +52,9 @@ class PrefillCpuBf16 final : public PrefillOnCpu {
     const int64_t lanes = lanes_of(arch);
     std::vector<int64_t> block_m, tiles;
     for (const int64_t vectors : {1, 2, 4, 8, 16, 32}) block_m.push_back(vectors * lanes);
-    if (has_tiles(arch)) tiles.push_back(1);
-    if (has_pairs(arch)) tiles.push_back(0);
+    if (has_bf16_tiles(arch)) tiles.push_back(1);
+    if (has_bf16_pairs(arch)) tiles.push_back(0);
+    if (tiles.empty()) tiles = {1, 0};  // for pages that describe knobs; refusal() says no
     return SearchSpace(
         {{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
          {"block_n", {128, 64, 256}, "keys between two updates of the softmax"},
@@ -84,7 +79,7 @@ class PrefillCpuBf16 final : public PrefillOnCpu {
     return Config({{"block_m", block_m},
                    {"block_n", width_qk(spec) + width_v(spec) > 192 ? 128 : 256},
                    {"vectors", panel / lanes_of(arch)},
-                   {"tiles", has_tiles(arch) ? 1 : 0},
+                   {"tiles", has_bf16_tiles(arch) ? 1 : 0},
                    {"schedule", 1}});
   }
 
@@ -136,7 +131,7 @@ class PrefillCpuBf16 final : public PrefillOnCpu {
          {std::pair{"dtype", spec.dtype_q}, std::pair{"dtype_kv", spec.dtype_kv}})
       if (dtype != Dtype::kBf16)
         return fmt::format("{} is {}; this template serves bf16", what, dtype_name(dtype));
-    if (!has_tiles(arch) && !has_pairs(arch))
+    if (!has_bf16_tiles(arch) && !has_bf16_pairs(arch))
       return fmt::format("{} has neither AMX (amx-tile, amx-bf16) nor AVX512_BF16", arch.name());
     return std::nullopt;
   }
