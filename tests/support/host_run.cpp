@@ -21,8 +21,8 @@ std::vector<std::string> entries_of(const LaunchStructure& structure, const std:
   return entries;
 }
 
-// Hides the name by which the loader knows a kernel with tiles, so that it does not ask a system that
-// has none. The emulator needs no permission.
+// Hides the name by which the loader knows a kernel with tiles, so that it does not ask a system
+// that has none. The emulator needs no permission.
 KernelImage for_emulator(KernelImage image) {
   constexpr std::string_view kName = "attune_needs_tiles";
   const size_t at = TileEmulator::is_on() ? image.bytes.find(kName) : std::string::npos;

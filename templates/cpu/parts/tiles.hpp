@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions of AMX, each wrapped once. A CPU has eight tile registers of 16 rows of 64 bytes.
-// A tile of fp32 sums has 16 columns. A tile of bf16 has 32 columns, or 16 columns of pairs. Source:
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+// The instructions of AMX, each wrapped once. A CPU has eight tile registers of 16 rows of 64
+// bytes. A tile of fp32 sums has 16 columns. A tile of bf16 has 32 columns, or 16 columns of pairs.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 #pragma once
 
 namespace attune {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of attention from pairs of bf16: S^T = K Q^T and O^T += V^T P^T. Both multiply A,
-// made of tiles, with B, whose rows are panels of pairs. A pair is two neighbours along the sum:
+// The two products of attention from pairs of bf16: S^T = K Q^T and O^T += V^T P^T. Both multiply
+// A, made of tiles, with B, whose rows are panels of pairs. A pair is two neighbours along the sum:
 // columns of Q and K, or keys.
 //
 // | operand | layout                                                                           |
@@ -100,8 +100,8 @@ inline void multiply_rows(const char* a, const char* b, int steps, char* c) {
   __builtin_memcpy(c, sum, sizeof(sum));
 }
 
-// C[i] = sum over steps of A[i][step] * B[step] for `count` tiles i, which are `a_next` bytes apart;
-// added to C if kAdd. C is whole panels.
+// C[i] = sum over steps of A[i][step] * B[step] for `count` tiles i, which are `a_next` bytes
+// apart; added to C if kAdd. C is whole panels.
 template <bool kAdd>
 inline void multiply(const char* a, long long a_next, int count, const char* b, int steps,
                      char* c) {
@@ -249,8 +249,8 @@ inline void add_part_of_step(const char* values, int begin, int end, const Panel
                  reinterpret_cast<const char*>(weights), 1, reinterpret_cast<char*>(output));
 }
 
-// output = output * decay + V^T P^T for keys [begin, end) of the block. The weights of these keys are
-// scores[begin] to scores[end - 1]; all scores are overwritten.
+// output = output * decay + V^T P^T for keys [begin, end) of the block. The weights of these keys
+// are scores[begin] to scores[end - 1]; all scores are overwritten.
 inline void output_pairs(const void* values, int begin, int end, Panel* scores, Panel decay,
                          Panel* output) {
   const int first = begin / kTileColumns, last = (end + kTileColumns - 1) / kTileColumns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests products of bf16 pairs on CPUs (family prefill_cpu_bf16). Kernels with AMX run on the CPU if
-// it has AMX, else on emulated instructions (tile_emulator.hpp). Kernels with VDPBF16PS compute
+// Tests products of bf16 pairs on CPUs (family prefill_cpu_bf16). Kernels with AMX run on the CPU
+// if it has AMX, else on emulated instructions (tile_emulator.hpp). Kernels with VDPBF16PS compute
 // without that instruction where the CPU lacks it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

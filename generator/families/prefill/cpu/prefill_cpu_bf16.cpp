@@ -66,8 +66,9 @@ class PrefillCpuBf16 final : public PrefillOnCpu {
         {whole_panels(arch, kMostPanels), panels_of_tiles(arch)});
   }
 
-  // Returns a config with AMX where the CPU has it, and panels of 32 rows. A tile has as many panels
-  // as 256 rows hold, since they share packed blocks, but each thread gets two tiles or more.
+  // Returns a config with AMX where the CPU has it, and panels of 32 rows. A tile has as many
+  // panels as 256 rows hold, since they share packed blocks, but each thread gets two tiles or
+  // more.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     const int64_t panel = 2 * kTileRows;
