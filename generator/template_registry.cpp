@@ -24,6 +24,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &prefill_sm89(),
                                                       &prefill_sm75(),
                                                       &prefill_cpu(),
+                                                      &prefill_cpu_bf16(),
                                                       &backward_sm90(),
                                                       &backward_sm90_one_kernel(),
                                                       &backward_sm90_stored(),

@@ -9,6 +9,7 @@ namespace attune {
 
 // Op prefill, and the references of all forward ops.
 const KernelTemplate& prefill_cpu();
+const KernelTemplate& prefill_cpu_bf16();
 const KernelTemplate& prefill_sm75();
 const KernelTemplate& prefill_sm80();
 const KernelTemplate& prefill_sm80_tf32();

@@ -9,6 +9,15 @@ load contract
   for name in driver nvrtc cpu_target store; do [[ $output == *" $name "* ]]; done
 }
 
+@test "doctor says how bf16 is multiplied on this CPU" {
+  attune doctor
+  if grep -qw amx_bf16 /proc/cpuinfo; then want='or by AMX if that won a tuning'
+  elif grep -qw avx512_bf16 /proc/cpuinfo; then want='or by AVX512_BF16 if that won a tuning'
+  else want='bf16 is multiplied as fp32;'
+  fi
+  [[ $output == *"cpu_target"*"$want"* ]]
+}
+
 @test "doctor --json agrees with its exit code" {
   attune doctor --json
   json 'o["schema"] == "attune.doctor/1" and o["ready"] == ('"$status"' == 0)'

@@ -196,20 +196,24 @@ void LinkedObject::write(char* memory, uint64_t address) const {
   }
 }
 
+const Elf64_Sym* LinkedObject::find(std::string_view name) const {
+  for (const Elf64_Sym& symbol : symbols_)
+    if (symbol.st_shndx != SHN_UNDEF && ELF64_ST_BIND(symbol.st_info) != STB_LOCAL &&
+        elf_.name(symbol, *symbol_table_) == name)
+      return &symbol;
+  return nullptr;
+}
+
 size_t LinkedObject::function(std::string_view name) const {
-  for (const Elf64_Sym& symbol : symbols_) {
-    if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) == STB_LOCAL ||
-        elf_.name(symbol, *symbol_table_) != name)
-      continue;
-    const auto found = placed_.find(symbol.st_shndx);
-    const unsigned type = ELF64_ST_TYPE(symbol.st_info);
-    if (found == placed_.end() || found->second.kind != kCode ||
-        (type != STT_FUNC && type != STT_NOTYPE) ||
-        symbol.st_value >= found->second.section->sh_size)
-      refuse(fmt::format("{} names data, not a function", name));
-    return offset_of(found->second) + symbol.st_value;
-  }
-  refuse(fmt::format("it has no function {}", name));
+  const Elf64_Sym* const symbol = find(name);
+  if (symbol == nullptr) refuse(fmt::format("it has no function {}", name));
+  const auto found = placed_.find(symbol->st_shndx);
+  const unsigned type = ELF64_ST_TYPE(symbol->st_info);
+  if (found == placed_.end() || found->second.kind != kCode ||
+      (type != STT_FUNC && type != STT_NOTYPE) ||
+      symbol->st_value >= found->second.section->sh_size)
+    refuse(fmt::format("{} names data, not a function", name));
+  return offset_of(found->second) + symbol->st_value;
 }
 
 }  // namespace attune

@@ -45,6 +45,8 @@ class LinkedObject {
   // Fills `memory`, bytes() zeros, with code for `address`, a multiple of page_bytes. Throws
   // kInvalidArgument if an address does not fit into an instruction.
   void write(char* memory, uint64_t address) const;
+  // True if the object defines this name for other objects.
+  bool defines(std::string_view name) const { return find(name) != nullptr; }
   // Returns the function's offset in the memory. Throws kInvalidArgument if there is none.
   size_t function(std::string_view name) const;
 
@@ -61,6 +63,7 @@ class LinkedObject {
     int64_t addend;
   };
 
+  const Elf64_Sym* find(std::string_view name) const;
   void place_section(size_t index);
   void read_symbols();
   void read_relocations(const Elf64_Shdr& table);

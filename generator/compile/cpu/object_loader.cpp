@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -30,8 +31,22 @@ float extend_half(__m128 half) {
   return from_fp16(static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_castps_si128(half))));
 }
 __m128 truncate_to_half(float value) { return _mm_castsi128_ps(_mm_cvtsi32_si128(to_fp16(value))); }
+
+// Asks the system, once, to save the tiles of AMX for this process: it does not by default. Child
+// processes inherit the answer.
+void ask_for_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
+  static const int error =
+      ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
+  if (error != 0)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the system does not let this process use AMX, which the kernel needs "
+                            "(arch_prctl): {}",
+                            ::strerror(error)));
+}
 #else
 constexpr uint16_t kMachine = EM_AARCH64;
+void ask_for_tiles() {}
 #endif
 
 // Returns the functions that kernels may call: those that compilers call implicitly, and two for
@@ -105,6 +120,7 @@ std::unique_ptr<HostKernel> load_object(std::string_view object,
     const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     const LinkedObject linked(object, kMachine, library_functions(), page_bytes);
     static_cast<void>(linked.function(entries.at(0)));
+    if (linked.defines("attune_needs_tiles")) ask_for_tiles();  // templates/cpu/parts/tile_need.hpp
     return std::make_unique<LoadedObject>(linked, entries);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;

@@ -2,7 +2,8 @@
 // prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of
 // keys. q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic is
 // fp32. q, k and v may also be 8-bit with factors, v in either layout. P stays fp32 then too. That
-// is more accurate than either accuracy mode requires, so one kernel serves both modes.
+// is more accurate than either accuracy mode requires, so one kernel serves both modes. The family
+// prefill_cpu_bf16 multiplies pairs of bf16 instead (kPairs, pair_products.hpp).
 //
 // The rows of all query heads that share a K/V head form one list (row * ratio + head), so that GQA
 // shares every load of K and V. A thread takes a tile of kBlockM rows of the list, cut into panels
@@ -29,7 +30,8 @@
 #include "cpu/parts/transpose.hpp"
 #include "cpu/parts/visibility.hpp"
 #include "cpu/prefill/online_softmax.hpp"
-#include "cpu/prefill/panel_sinks.hpp"  // where kSinks, else none/
+#include "cpu/prefill/pair_products.hpp"  // where kPairs, else none/
+#include "cpu/prefill/panel_sinks.hpp"    // where kSinks, else none/
 #include "cpu/prefill/tile_product.hpp"
 #include "shared/dropout.h"
 #include "shared/kernel_arguments.h"
@@ -43,13 +45,20 @@ static_assert(kBlockM % kPanelRows == 0, "block_m must be a multiple of vectors 
 static_assert(kPackKv != 0 || kDtypeKv == Dtype::kFp32,
               "K and V narrower than fp32 must be packed");
 
+// Returns `width`; if products are of pairs, rounded up to whole tiles.
+constexpr int whole_width(int width, int step) {
+  return kPairs ? (width + step - 1) / step * step : width;
+}
+constexpr int kWidthQk = whole_width(kHeadDimQk, 32) / (kPairs ? 2 : 1);  // in words of 4 bytes
+constexpr int kWidthO = whole_width(kHeadDimV, 16), kWidthV = kPairs ? kWidthO / 2 : kHeadDimV;
+
 struct Scratch {
-  Panel queries[kPanels][kHeadDimQk];  // Q^T, scaled
-  Panel output[kPanels][kHeadDimV];    // O^T, not yet divided by the sum
-  Panel scores[kBlockN];               // S^T, then P^T
+  Panel queries[kPanels][kWidthQk];  // Q^T, scaled unless in pairs
+  Panel output[kPanels][kWidthO];    // O^T, not yet divided by the sum
+  Panel scores[kBlockN];             // S^T, then P^T
   SoftmaxState state[kPanels];
-  float keys[kPackKv ? kBlockN * kHeadDimQk : kLanes];
-  float values[kPackKv ? kBlockN * kHeadDimV : kLanes];
+  alignas(kPairs ? 64 : 4) float keys[kPackKv ? kBlockN * kWidthQk : kLanes];
+  alignas(kPairs ? 64 : 4) float values[kPackKv ? kBlockN * kWidthV : kLanes];
 };
 static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
 
@@ -108,6 +117,7 @@ inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_
     from[i] = row_address<Element<kDtypeQ>>(args.q, tile, index);
     if constexpr (is_8_bit(kDtypeQ)) factors[i] = query_factor(args, tile, index);
   }
+  if constexpr (kPairs) return pack_query_pairs(from, vector, queries);
   for (int chunk = 0; chunk < kChunks<kHeadDimQk>; ++chunk) {
     const int c = chunk_begin<kHeadDimQk>(chunk);
     Floats rows[kLanes];
@@ -165,10 +175,13 @@ struct Rows {
   long long stride;
 };
 
-template <int kWidth, VLayout kLayout>
+enum class Role { kKeys, kValues };
+
+template <Role kRole>
 inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Tile& tile,
                        KeyRange block, float* packed) {
-  constexpr bool kTurned = kLayout == VLayout::kTransposed;
+  constexpr int kWidth = kRole == Role::kKeys ? kHeadDimQk : kHeadDimV;
+  constexpr bool kTurned = kRole == Role::kValues && kVLayout == VLayout::kTransposed;
   const int count = block.end - block.begin;
   const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) +
                      tile.batch * view.batch_stride + tile.head_kv * view.head_stride +
@@ -180,6 +193,12 @@ inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Ti
     else
       pack_scaled<kWidth>(from, view.row_stride, factors, block.begin, count, packed);
     return {packed, kWidth};
+  } else if constexpr (kPairs) {
+    if constexpr (kRole == Role::kKeys)
+      pack_key_tiles(from, view.row_stride, count, packed);
+    else
+      pack_value_tiles(from, view.row_stride, count, packed);
+    return {packed, 0};
   } else if constexpr (kPackKv != 0) {
     pack<kWidth>(from, view.row_stride, count, packed);
     return {packed, kWidth};
@@ -220,8 +239,11 @@ inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const Rows
     const int skipped = part.begin - seen.begin;
     Panel of_part = -kInfinity;
     stage.fetch(KeyRange(part));  // a copy: `part` stays in registers
-    score_block(keys.data + skipped * keys.stride, keys.stride, part.end - part.begin, queries,
-                scores + skipped, of_part);
+    if constexpr (kPairs)         // the products are there
+      scale_scores(part.end - part.begin, args.softmax_scale_log2, scores + skipped, of_part);
+    else
+      score_block(keys.data + skipped * keys.stride, keys.stride, part.end - part.begin, queries,
+                  scores + skipped, of_part);
     stage.apply(part, scores + skipped, of_part);
     if (i != 1) {
       const PanelInts steps = row_steps(static_cast<int>(rows.first_index % kGqaRatio));
@@ -246,19 +268,28 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
+  // Pairs are multiplied in whole tiles of the block, so a score is at the place of its key.
+  const int at = kPairs ? skipped : 0;
+  if constexpr (kPairs)
+    score_pairs(keys.data, skipped, skipped + count, scratch.queries[panel], scratch.scores);
   Panel largest =
       score_panel(args, tile, in_panel, seen, {keys.data + skipped * keys.stride, keys.stride},
-                  scratch.queries[panel], scratch.scores);
-  if (!shown.lo) hide_scores(scaled(args), rows, seen, scratch.scores, largest);
-  const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
-  drop_weights(scaled(args), tile.batch, tile.head_kv, in_panel.first_index, seen, scratch.scores);
-  output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
-               scratch.output[panel]);
+                  scratch.queries[panel], scratch.scores + at);
+  if (!shown.lo) hide_scores(scaled(args), rows, seen, scratch.scores + at, largest);
+  const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores + at);
+  drop_weights(scaled(args), tile.batch, tile.head_kv, in_panel.first_index, seen,
+               scratch.scores + at);
+  if constexpr (kPairs)
+    output_pairs(values.data, skipped, skipped + count, scratch.scores, decay,
+                 scratch.output[panel]);
+  else
+    output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores + at,
+                 decay, scratch.output[panel]);
 }
 
 inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
   scratch.state[panel] = {Panel(-kInfinity), Panel(0.0f)};
-  for (int c = 0; c < kHeadDimV; ++c) scratch.output[panel][c] = 0.0f;
+  for (int c = 0; c < kWidthO; ++c) scratch.output[panel][c] = 0.0f;
   for (int v = 0; v < kVectors; ++v)
     load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
 }
@@ -291,10 +322,10 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
     const Tile rows{tile.batch, tile.head_kv, tile.first, tile.count};
     const Shown of_tile = narrow_to(scaled(args).scores, rows, block);
     if (!of_tile.hi) continue;
-    const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
-                                                             tile, block, scratch.keys);
-    const Rows values = block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).scales.v_scale, tile,
-                                                        block, scratch.values);
+    const Rows keys =
+        block_rows<Role::kKeys>(args.k, scaled(args).scales.k_scale, tile, block, scratch.keys);
+    const Rows values =
+        block_rows<Role::kValues>(args.v, scaled(args).scales.v_scale, tile, block, scratch.values);
     for (int panel = 0; panel < panels; ++panel)
       attend_block(args, tile, panel, block, of_tile, keys, values, scratch);
   }
@@ -323,6 +354,7 @@ extern "C" void attune_kernel(const AttentionArgs* args, int thread, int num_thr
   char* workspace = static_cast<char*>(args->workspace);
   Scratch& scratch =
       *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);
+  begin_pairs();
   if constexpr (kSchedule == 0) {
     for (long long i = thread; i < tiles; i += num_threads)
       attend_tile(*args, tile_at(*args, i), scratch);
@@ -336,6 +368,7 @@ extern "C" void attune_kernel(const AttentionArgs* args, int thread, int num_thr
       __atomic_store_n(finished, 0, __ATOMIC_RELAXED);
     }
   }
+  end_pairs();
 }
 
 }  // namespace attune

@@ -15,6 +15,7 @@ constexpr int kVectors = 4;
 constexpr int kUnroll = 2;
 constexpr int kPackKv = 0;
 constexpr int kSchedule = 1;
+constexpr int kTiles = 0;  // of prefill_cpu_bf16
 
 constexpr int kVectorBytes = 64;
 constexpr long long kScratchBytes = 400000;

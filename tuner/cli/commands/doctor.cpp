@@ -82,12 +82,20 @@ Finding nvrtc_finding() {
   return finding;
 }
 
+// Returns how kernels multiply bf16 on a CPU.
+std::string bf16_text(const Arch& arch) {
+  if (!has_bf16_tiles(arch) && !has_bf16_pairs(arch)) return "bf16 is multiplied as fp32";
+  return fmt::format("bf16 is multiplied as fp32, or by {} if that won a tuning",
+                     has_bf16_tiles(arch) ? "AMX" : "AVX512_BF16");
+}
+
 Finding cpu_finding() {
   Finding finding{"cpu_target", false, "",
                   "no kernel can be compiled for the CPU here; stored and exported kernels run"};
   const CpuToolchain& toolchain = cpu_toolchain();
-  finding.detail = fmt::format("{}, vectors of {} bytes; ", toolchain.host_arch().name(),
-                               toolchain.host_arch().vector_bytes);
+  finding.detail =
+      fmt::format("{}, vectors of {} bytes; {}; ", toolchain.host_arch().name(),
+                  toolchain.host_arch().vector_bytes, bf16_text(toolchain.host_arch()));
   try {
     finding.detail += toolchain.compiler().version();
     finding.found = true;

@@ -9,7 +9,7 @@
 //    returns the one with the least predicted_cost().
 // 4. structure() and sizes() return the launch of a config.
 // The tuner reads space() and predicted_cost() instead, and times what it finds.
-#include "generator/families/families.hpp"
+#include "generator/families/prefill/cpu/prefill_on_cpu.hpp"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,6 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kCounterBytes = 128;
 constexpr int kMaxPanels = 8;
 constexpr int kFewPanels = 4;  // for defaults with wide panels or large head dims
 constexpr int64_t kDefaultRows = 128;
@@ -34,24 +33,8 @@ int vector_registers(const Arch& arch) {
   return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
 }
 
-int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
-
 // True if blocks must be widened before use: all types but fp32.
 bool must_pack(const KernelSpec& spec) { return spec.dtype_kv != Dtype::kFp32; }
-
-int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-
-// Returns at least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): no vectors are
-// wider than 64 bytes.
-int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
-  constexpr int64_t kVectorBytes = 64;
-  const int64_t head_dims = spec.head_dim_qk + spec.head_dim_v;
-  const int64_t block_n = config.at("block_n");
-  const int64_t per_row = 4 * (head_dims + 2);  // queries, output, softmax state
-  const int64_t scores = block_n * config.at("vectors") * kVectorBytes;
-  const int64_t kv = config.at("pack_kv") != 0 ? 4 * block_n * head_dims : 2 * kVectorBytes;
-  return round_up(config.at("block_m") * per_row + scores + kv + kVectorBytes, 4096);
-}
 
 Constraint tile_fits(const Arch& arch) {
   return {"register tile",
@@ -73,40 +56,9 @@ Constraint tile_fits(const Arch& arch) {
           }};
 }
 
-Constraint whole_panels(const Arch& arch) {
-  return {"panels",
-          {"block_m", "vectors"},
-          [lanes = lanes_of(arch)](const Config& config) -> std::optional<std::string> {
-            const int64_t panel = config.at("vectors") * lanes;
-            const int64_t block_m = config.at("block_m");
-            const int64_t panels = block_m / panel;
-            if (block_m % panel == 0 && panels <= kMaxPanels && (panels & (panels - 1)) == 0)
-              return std::nullopt;
-            return fmt::format(
-                "block_m is {}; must be 1, 2, 4 or 8 panels of vectors x {} lanes = {} rows",
-                block_m, lanes, panel);
-          }};
-}
-
-// Returns the average number of keys that a row sees, from at most 64 rows.
-double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
-  const int64_t samples = std::clamp<int64_t>(shape.seqlen_q, 1, 64);
-  double sum = 0;
-  for (int64_t i = 0; i < samples; ++i) {
-    const KeyInterval<int64_t> keys =
-        visible_keys(spec, shape, (2 * i + 1) * shape.seqlen_q / (2 * samples));
-    sum += static_cast<double>(std::max<int64_t>(0, keys.last - keys.first + 1));
-  }
-  return sum / static_cast<double>(samples);
-}
-
-class PrefillCpu final : public KernelTemplate {
+class PrefillCpu final : public PrefillOnCpu {
  public:
   std::string_view name() const override { return "prefill_cpu"; }
-  std::string_view source_path() const override { return "cpu/prefill/prefill_cpu.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/prefill/prefill_cpu_knobs.hpp"; }
-
-  bool scores_in_panels() const override { return true; }
   const Served& serves() const override { return serves_everything(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
@@ -127,7 +79,7 @@ class PrefillCpu final : public KernelTemplate {
          {"schedule",
           {0, 1},
           "0: each thread has fixed tiles, 1: threads take tiles from a shared counter"}},
-        {tile_fits(arch), whole_panels(arch)});
+        {tile_fits(arch), whole_panels(arch, kMaxPanels)});
   }
 
   // Returns the cheapest config. Tries one register tile per panel width.
@@ -141,30 +93,6 @@ class PrefillCpu final : public KernelTemplate {
     const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
     return *std::min_element(candidates.begin(), candidates.end(),
                              [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
-  }
-
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
-    return {.threads = 1};
-  }
-
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
-                                        const Config& config) const override {
-    return vector_constants(spec, arch, scratch_bytes(spec, config));
-  }
-
-  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
-    LaunchStructure all;
-    all.steps[0].parts = attention_parts(spec);
-    all.workspace = {{.name = "counters", .zeroed = true, .alignment = kCounterBytes},
-                     {.name = "scratch", .alignment = kCounterBytes}};
-    return all;
-  }
-  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape&,
-                    const DeviceFacts& device) const override {
-    constexpr int64_t kWord = sizeof(float);
-    return {
-        .workspace = {{.columns = kCounterBytes / kWord},
-                      {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
   }
 
   // Returns cycles of the busiest thread: multiply-adds including idle lanes, loads, packing, the
@@ -198,6 +126,11 @@ class PrefillCpu final : public KernelTemplate {
   }
 
  private:
+  int64_t scratch_bytes(const KernelSpec& spec, const Config& config) const override {
+    const int64_t head_dims = spec.head_dim_qk + spec.head_dim_v;
+    const int64_t kv = config.at("pack_kv") != 0 ? 4 * config.at("block_n") * head_dims : 128;
+    return scratch_of(config, head_dims, kv);
+  }
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     return cpu_refusal(spec, arch);
   }
