@@ -69,7 +69,7 @@ _torch_state.load_graph, _torch_state.load_train = _load_graph, _load_train
 _WHEN_USED = {
     "tune": "tools.tune", "TuneReport": "tools.tune", "tune_on_first_use": "tools.tune_on_first_use",
     "why": "tools.why", "Why": "tools.why", "patch_diffusers": "diffusers", "register_transformers": "transformers"}
-_MODULES = ("diffusers", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers")
+_MODULES = ("diffusers", "distributed", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers")
 
 
 def __dir__():

@@ -269,7 +269,7 @@ static PyObject* launcher(PyObject* module, PyObject* arguments) {
   return function;
 }
 
-/* ---- Programs, maps of blocks, dropout, rotary tables ---- */
+/* ---- Programs, maps of blocks, dropout, groups, rotary tables ---- */
 
 static PyObject* program_parse(PyObject* module, PyObject* arguments) {
   attune_program_desc desc = {.size = sizeof desc};
@@ -327,6 +327,23 @@ static PyObject* dropout_mask(PyObject* module, PyObject* arguments) {
   return none_if_ok(status);
 }
 
+static PyObject* group_schedule(PyObject* module, PyObject* arguments) {
+  const attune_problem* problem;
+  const char* request;
+  size_t bytes = 0;
+  attune_status status;
+  if (!PyArg_ParseTuple(arguments, "O&y:group_schedule", take_problem, &problem, &request))
+    return NULL;
+  WITHOUT_GIL(status = library.attune_group_schedule(problem, request, NULL, 0, &bytes));
+  if (check_status(status) != 0) return NULL;
+  char* text = PyMem_Malloc(bytes);
+  if (text == NULL) return PyErr_NoMemory();
+  WITHOUT_GIL(status = library.attune_group_schedule(problem, request, text, bytes, NULL));
+  PyObject* made = check_status(status) == 0 ? text_of(text) : NULL;
+  PyMem_Free(text);
+  return made;
+}
+
 static PyObject* rotary(PyObject* module, PyObject* none) {
   PyObject* made = make_struct(&rotary_struct);
   attune_rotary* defaults = made ? struct_data(made, &rotary_struct) : NULL;
@@ -358,8 +375,8 @@ PyMethodDef interface_methods[] = {
     METHOD(O, dropout_rate), METHOD(O, plan_explain), METHOD(O, plan_info), METHOD(O, plan_release),
     METHOD(O, program_nodes), METHOD(O, program_text), METHOD(VARARGS, block_map_build),
     METHOD(VARARGS, context_create), METHOD(VARARGS, dropout_mask), METHOD(VARARGS, launcher),
-    METHOD(VARARGS, plan_get), METHOD(VARARGS, problem_check), METHOD(VARARGS, program_parse),
-    METHOD(VARARGS, rotary_table), METHOD(VARARGS, run), METHOD(VARARGS, workspace_init),
-    METHOD(NOARGS, version),
+    METHOD(VARARGS, group_schedule), METHOD(VARARGS, plan_get), METHOD(VARARGS, problem_check),
+    METHOD(VARARGS, program_parse), METHOD(VARARGS, rotary_table), METHOD(VARARGS, run),
+    METHOD(VARARGS, workspace_init), METHOD(NOARGS, version),
     {NULL, NULL, 0, NULL}};
 /* clang-format on */

@@ -24,6 +24,7 @@
  *   block_map_layout(problem): a BlockMapStruct without memory
  *   block_map_build(context, problem, scores, map, stream)
  *   dropout_rate(rate); dropout_mask(rate, seed, offset, extents, address)
+ *   group_schedule(problem, request): its text
  *   rotary(): a Rotary with defaults; rotary_table(rotary, first_position, count, cos, sin)
  *   version() */
 extern PyMethodDef interface_methods[];

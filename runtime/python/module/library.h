@@ -6,6 +6,7 @@
 #include "python.h"
 
 #include <attune/attune.h>
+#include <attune/attune_group.h>
 
 /* The functions of attune.h that the module calls. */
 /* clang-format off */
@@ -13,7 +14,8 @@
   X(attune_abi_version) X(attune_block_map_build) X(attune_block_map_init_sized) \
   X(attune_context_create) X(attune_context_destroy) X(attune_context_device) \
   X(attune_context_options_init_sized) X(attune_context_pin_digest) X(attune_context_reload) \
-  X(attune_dropout_mask) X(attune_dropout_rate) X(attune_last_error) X(attune_plan_explain) \
+  X(attune_dropout_mask) X(attune_dropout_rate) X(attune_group_schedule) X(attune_last_error) \
+  X(attune_plan_explain) \
   X(attune_plan_get) X(attune_plan_get_info) X(attune_plan_release) X(attune_problem_check) \
   X(attune_problem_parse_sized) X(attune_program_nodes) X(attune_program_parse) \
   X(attune_program_text) X(attune_rotary_init_sized) X(attune_rotary_table) X(attune_run) \

@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 PACKAGE = pathlib.Path(__file__).parents[1]
-MODULE_REVISION = 7  # kRevision of runtime/python/module/module.c
+MODULE_REVISION = 8  # kRevision of runtime/python/module/module.c
 STATUS_NAMES = ("ok", "invalid_argument", "unsupported", "not_tuned", "would_compile", "compile", "driver", "store",
                 "out_of_memory", "io", "internal")
 RUNG_NAMES = ("pinned", "exact", "bucket", "nearest", "default_config", "reference")

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group: the ranks that compute attention together, over a ProcessGroup of torch.distributed. It moves tensors, and
+tells all ranks if they disagree."""
+import hashlib
+import itertools
+import os
+
+import torch
+import torch.distributed as dist
+
+from ..core.library import version
+from ..core.problem import mask_name, whole, window_sides
+from .layout import KINDS, Layout
+from .plan import make_plan
+
+_DIGEST_BYTES = 32
+_MOST_AGREED = 1024  # calls that a group remembers
+_CHECKS_EACH_CALL = os.environ.get("ATTUNE_CHECK_GROUP", "0") not in ("", "0")
+
+
+class GroupError(RuntimeError):
+    """Ranks of a group disagree, or a transfer between them failed. All ranks of the group get it."""
+
+
+class Group:
+    """The ranks of a process group that compute attention together.
+
+    process_group: a torch.distributed.ProcessGroup with any backend (NCCL, gloo), or None for the default group. All
+    of its ranks must make the Group, which compares their versions of attune. It starts no process and opens no link.
+    A rank that waits for another one waits as long as the process group allows (its timeout). After a failed transfer
+    every later call on the group fails with the first cause."""
+
+    def __init__(self, process_group=None):
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError("torch.distributed has no process group; call torch.distributed.init_process_group() "
+                               "first, for instance in a program that torchrun starts")
+        self.process_group = dist.group.WORLD if process_group is None else process_group
+        if self.process_group is dist.GroupMember.NON_GROUP_MEMBER:
+            raise ValueError("process_group does not contain this rank; make the Group on its members alone")
+        self.rank, self.world = dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
+        self._agreed, self._calls, self._failure = {}, itertools.count(), None
+        self.agree(f"version of attune: {version()}")
+
+    def __repr__(self):
+        return f"Group(rank={self.rank}, world={self.world}, backend={dist.get_backend(self.process_group)!r})"
+
+    # ---- What ranks agree on ----
+
+    def agree(self, text):
+        """Compares a text with the texts of all ranks. Raises GroupError on every rank if one differs, and names the
+        ranks and their texts. All ranks of the group must call it."""
+        mine = torch.frombuffer(bytearray(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8)
+        all_digests = self.gather_parts(mine, (_DIGEST_BYTES,) * self.world)
+        if all(torch.equal(digest, mine) for digest in all_digests):
+            return
+        raw = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        lengths = [int(length) for length in self.gather_parts(torch.tensor([raw.numel()]), (1,) * self.world)]
+        texts = [bytes(part.tolist()).decode() for part in self.gather_parts(raw, lengths)]
+        other = next(rank for rank, found in enumerate(texts) if found != texts[0])
+        raise GroupError(f"ranks of the group disagree: rank 0 has {texts[0]}; rank {other} has {texts[other]}; all "
+                         "ranks must make the same calls in the same order")
+
+    def agreed(self, key, describe):
+        """Returns describe()'s value for a call, after all ranks gave the same text for it. describe: returns (text,
+        value), or raises; then every rank raises. Known keys are not compared again, unless ATTUNE_CHECK_GROUP is 1."""
+        self.check()
+        known = self._agreed.get(key)
+        if known is not None and not _CHECKS_EACH_CALL:
+            return known
+        try:
+            text, value, refusal = *describe(), None
+        except (TypeError, ValueError, RuntimeError) as error:
+            text, value, refusal = f"a call that is refused ({error})", None, error
+        number = f"call {next(self._calls)}: " if _CHECKS_EACH_CALL else ""
+        try:
+            self.agree(number + text)
+        except GroupError as error:
+            raise error from refusal
+        if refusal is not None:
+            raise refusal
+        if len(self._agreed) >= _MOST_AGREED:  # on all ranks at the same call
+            self._agreed.clear()
+        self._agreed[key] = value
+        return value
+
+    def check(self):
+        """Raises GroupError if a transfer of this group failed before."""
+        if self._failure is not None:
+            raise GroupError(f"the group failed before: {self._failure}")
+
+    # ---- Transfers ----
+
+    def check_device(self, x):
+        """Raises if the backend moves no tensors of x's device."""
+        if not x.is_cuda and dist.get_backend(self.process_group) == "nccl":
+            raise ValueError(f"q is on {x.device}, and the process group's backend is nccl; must be on a GPU")
+
+    def _transfer(self, what, function, *arguments, **keywords):
+        self.check()
+        try:
+            function(*arguments, group=self.process_group, **keywords)
+        except RuntimeError as error:  # dist.DistBackendError is one
+            self._failure = f"rank {self.rank} could not exchange {what} with the others: {error}"
+            raise GroupError(self._failure + "; a rank may have ended, or waited longer than the process group allows"
+                             ) from error
+
+    def _device(self, x):
+        """Returns the device on which the backend takes a tensor: its own if possible."""
+        if x.is_cuda or dist.get_backend(self.process_group) != "nccl":
+            return x.device
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def gather_parts(self, x, lengths):
+        """Returns the tensors of all ranks on every rank. lengths: the extents of their first axes; the other axes are
+        equal."""
+        device, most = self._device(x), max(lengths)
+        sent = x.new_zeros((most, *x.shape[1:]), device=device)
+        sent[:x.shape[0]] = x
+        received = [torch.empty_like(sent) for _ in range(self.world)]
+        self._transfer("tensors", dist.all_gather, received, sent)
+        return [part[:length].to(x.device) for part, length in zip(received, lengths)]
+
+    def swap(self, what, sent, shapes, like):
+        """Sends tensors to the ranks and returns theirs. sent: a list of tensors for each rank. shapes: for each rank,
+        the shapes of the tensors that it sends here. like: has their dtype and device. Every rank must call it."""
+        flat = [x.reshape(-1) for parts in sent for x in parts]
+        counts = [sum(x.numel() for x in parts) for parts in sent]
+        sizes = [[torch.Size(shape).numel() for shape in of_rank] for of_rank in shapes]
+        given = torch.cat(flat) if flat else like.new_empty(0)
+        received = like.new_empty(sum(map(sum, sizes)))
+        size = like.element_size()
+        self._transfer(what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
+                       [sum(of_rank) * size for of_rank in sizes], [count * size for count in counts])
+        parts = iter(received.split([number for of_rank in sizes for number in of_rank]))
+        return [[next(parts).view(shape) for shape in of_rank] for of_rank in shapes]
+
+    # ---- Layouts ----
+
+    def layout(self, seqlen, *, mask=None, window=None, documents=None, kind="auto"):
+        """Returns a Layout for a sequence of `seqlen` tokens. It is a function of its arguments alone: ranks exchange
+        nothing.
+
+        mask, window: as in attention(); they decide how much each token computes. documents: borders of packed
+        documents, as cu_seqlens: whole numbers or an int tensor, from 0 to seqlen. Tokens then see keys of their own
+        document alone.
+        kind: "contiguous": one range a rank. "zigzag": a range and its mirror image, which balances causal masks.
+        "balanced": pieces, dealt by the work that masks and documents leave. "auto": one of the three. Borders are at
+        multiples of 128 tokens; seqlen is any number, and a rank may hold no token."""
+        seqlen = whole("seqlen", seqlen)
+        if kind not in KINDS:
+            raise ValueError(f"kind is {kind!r}; must be one of {', '.join(KINDS)}")
+        if documents is not None:
+            documents = tuple(whole("documents", border) for border in (
+                documents.tolist() if hasattr(documents, "tolist") else documents))
+        left, right = window_sides(window)
+        text = f"dtype=bf16,head_dim=64,heads=1,seqlen={seqlen},mask={mask_name(mask, False, seqlen, seqlen)}"
+        if left >= 0 or right >= 0:
+            text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
+        plan = make_plan(text, self.world, self.rank, kind, "gather", documents)
+        return Layout(self, seqlen, documents, plan.layout)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the steps of a Plan: moves tensors by the group, and calls attention() and attention_backward() on slices. Used
+by attention.py."""
+from collections import namedtuple
+
+import torch
+
+from ..ops.attention import attention as attend
+from ..ops.backward import attention_backward
+from ..ops.padding import is_between
+from ..ops.score_gradient import score_gradient
+from .plan import mask_of
+
+
+class Held:
+    """A tensor [batch, tokens, heads, x] that holds some tokens and heads of the whole. ranges: its tokens, rising."""
+
+    def __init__(self, tensor, ranges, first_head=0):
+        self.tensor, self.ranges, self.first_head = tensor, ranges, first_head
+
+    def slice_of(self, tokens):
+        """Returns the tokens' slice, or None if they are not in one range."""
+        offset = 0
+        for first, end in self.ranges:
+            if first <= tokens[0] and tokens[1] <= end:
+                return slice(offset + tokens[0] - first, offset + tokens[1] - first)
+            offset += end - first
+        return None
+
+    def part(self, tokens, heads):
+        """Returns a view of these tokens and heads."""
+        return self.tensor[:, self.slice_of(tokens), heads[0] - self.first_head:heads[1] - self.first_head]
+
+    def heads(self):
+        return self.first_head, self.first_head + self.tensor.shape[2]
+
+
+def overlaps(ranges, others):
+    """Yields the ranges of tokens that are in both."""
+    for one in ranges:
+        for first, end in others:
+            if max(one[0], first) < min(one[1], end):
+                yield max(one[0], first), min(one[1], end)
+
+
+# What one exchange moves: transfers of `what`, from `source` (a Held) to take(transfer, part). width: the last axis.
+Item = namedtuple("Item", "what source width take")
+
+
+def _copy_to(target):
+    return lambda step, part: target.part(step.tokens, step.heads).copy_(part)
+
+
+class Run:
+    """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v)."""
+
+    def __init__(self, group, layout, plan, heads, choices):
+        self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
+        self.heads_q, self.heads_kv = heads
+
+    def my_heads(self):
+        """Returns the heads of q, and of k and v, that this rank computes in an exchange."""
+        share, ratio = self.heads_q // self.group.world, self.heads_q // self.heads_kv
+        first, end = self.group.rank * share, (self.group.rank + 1) * share
+        return (first, end), (first // ratio, -(-end // ratio))
+
+    def held(self, x):
+        return Held(x, self.layout.mine)
+
+    # ---- Transfers ----
+
+    def move(self, steps, items):
+        """Makes the transfers of items in one exchange. All sources have one dtype."""
+        if not any(steps.received):
+            return
+        rank, world = self.group.rank, self.group.world
+        sent, coming, shapes = [[] for _ in range(world)], [[] for _ in range(world)], [[] for _ in range(world)]
+        like = items[0].source.tensor
+        for item in items:
+            for step in steps.transfers:
+                if step.what != item.what:
+                    continue
+                if step.source == rank:
+                    sent[step.target].append(item.source.part(step.tokens, step.heads))
+                else:
+                    coming[step.source].append((item, step))
+                    shapes[step.source].append((like.shape[0], step.tokens[1] - step.tokens[0],
+                                                step.heads[1] - step.heads[0], item.width))
+        what = " and ".join(dict.fromkeys(item.what for item in items))
+        for pairs, parts in zip(coming, self.group.swap(what, sent, shapes, like)):
+            for (item, step), part in zip(pairs, parts):
+                item.take(step, part)
+
+    def fill(self, steps, whats, tensors, targets):
+        """Fills targets (Held) from tensors of this rank's tokens, and from the other ranks. whats: their transfers."""
+        items = []
+        for what, x, target in zip(whats, tensors, targets):
+            source = self.held(x)
+            for tokens in overlaps(self.layout.mine, target.ranges):
+                target.part(tokens, target.heads()).copy_(source.part(tokens, target.heads()))
+            items.append(Item(what, source, x.shape[3], _copy_to(target)))
+        self.move(steps, items)
+
+    def give_back(self, steps, whats, sources):
+        """Returns tensors of this rank's tokens and all heads, from `sources` (Held): all tokens, this rank's heads."""
+        made, items = [], []
+        for what, source in zip(whats, sources):
+            x = source.tensor
+            target = self.held(x.new_empty((x.shape[0], self.layout.length, self.heads_q, x.shape[3])))
+            for tokens in self.layout.mine:
+                target.part(tokens, source.heads()).copy_(source.part(tokens, source.heads()))
+            made.append(target.tensor)
+            items.append(Item(what, source, x.shape[3], _copy_to(target)))
+        self.move(steps, items)
+        return made
+
+    def add_up(self, steps, sources, likes):
+        """Returns the gradients of this rank's k and v: contributions of all ranks, added as fp32 in the order of
+        ranks. sources: Held, with this rank's contributions. likes: k and v."""
+        parts = [[[] for _ in range(self.group.world)] for _ in sources]
+        items = []
+        for source, like, of_ranks in zip(sources, likes, parts):
+            of_ranks[self.group.rank] = [(tokens, source.heads(), source.part(tokens, source.heads()))
+                                         for tokens in overlaps(self.layout.mine, source.ranges)]
+            take = lambda step, part, of_ranks=of_ranks: of_ranks[step.source].append((step.tokens, step.heads, part))
+            items.append(Item("dkv", source, like.shape[3], take))
+        self.move(steps, items)
+        totals = []
+        for like, of_ranks in zip(likes, parts):
+            total = self.held(torch.zeros(like.shape, dtype=torch.float32, device=like.device))
+            for tokens, heads, part in (found for of_rank in of_ranks for found in of_rank):
+                total.part(tokens, heads).add_(part)
+            totals.append(total.tensor.to(like.dtype))
+        return totals
+
+    # ---- Launches ----
+
+    def _options(self, launch, features):
+        """Returns the keywords of a launch. features: tensors of all heads, in their last axis."""
+        of_heads = {
+            name: x if x.shape[-1] == 1 else x[..., launch.heads[0]:launch.heads[1]].contiguous()
+            for name, x in features.items()}
+        return {**mask_of(launch), **of_heads, **self.choices}
+
+    def attend(self, steps, q, k, v, features):
+        """Returns o and lse of all rows of q, a Held, as k and v are."""
+        x = q.tensor
+        o = x.new_empty((*x.shape[:3], v.tensor.shape[3]))
+        lse = x.new_empty((x.shape[0], x.shape[2], x.shape[1]), dtype=torch.float32)
+        for launch in steps.launches:
+            rows, keys = q.slice_of(launch.rows), k.slice_of(launch.keys)
+            found = attend(x[:, rows], k.tensor[:, keys], v.tensor[:, keys], out=o[:, rows], return_lse=True,
+                           **self._options(launch, features))
+            lse[:, :, rows] = found[1]
+        return o, lse
+
+    def differentiate(self, steps, dout, q, k, v, o, lse, dlse, features, learned, adds):
+        """Returns dq, dk, dv, and the gradients of the features in `learned` by name. adds: keys have several launches,
+        or several ranks, and gradients are fp32 sums."""
+        x = q.tensor
+        made = [torch.zeros_like(y, dtype=torch.float32 if adds else y.dtype) for y in (x, k.tensor, v.tensor)]
+        in_place = not is_between(x, k.tensor, v.tensor)
+        of_features = {}
+        for launch in steps.launches:
+            rows, keys = q.slice_of(launch.rows), k.slice_of(launch.keys)
+            given = (dout[:, rows], x[:, rows], k.tensor[:, keys], v.tensor[:, keys], o[:, rows], lse[:, :, rows])
+            options = dict(dlse=None if dlse is None else dlse[:, :, rows], **self._options(launch, features))
+            sums = [y[:, part] for y, part in zip(made, (rows, keys, keys))]
+            if in_place:
+                attention_backward(*given, out=tuple(sums), accumulate=adds, **options)
+            else:
+                for total, found in zip(sums, attention_backward(*given, **options)):
+                    total.add_(found)
+            for name in learned:
+                found = torch.zeros_like(features[name], dtype=torch.float32)
+                heads = slice(*launch.heads) if found.shape[-1] > 1 else slice(None)
+                found[..., heads] = score_gradient(name, *given, **options).float()
+                of_features[name] = of_features[name] + found if name in of_features else found
+        return *made, {name: x.to(features[name].dtype) for name, x in of_features.items()}
+
+
+# ---- Gather: keys come to the rows ----
+
+
+def _with_keys(run, steps, k, v):
+    """Returns k and v as Held, with all keys that this rank's launches read."""
+    held = [run.held(k), run.held(v)]
+    if not any(steps.received) and all(held[0].slice_of(launch.keys) for launch in steps.launches):
+        return held
+    span = (min((launch.keys[0] for launch in steps.launches), default=0),
+            max((launch.keys[1] for launch in steps.launches), default=0))
+    targets = [Held(x.new_empty((x.shape[0], span[1] - span[0], *x.shape[2:])), (span,)) for x in (k, v)]
+    run.fill(steps, ("kv", "kv"), (k, v), targets)
+    return targets
+
+
+def gather(run, q, k, v, features, return_lse):
+    """Returns o, lse, and the tensors to keep for the backward."""
+    steps = run.plan.forward
+    o, lse = run.attend(steps, run.held(q), *_with_keys(run, steps, k, v), features)
+    return o, lse, (q, k, v, o, lse)
+
+
+def gather_backward(run, dout, dlse, kept, features, learned):
+    """Returns dq, dk, dv and the gradients of features, those of this rank's rows."""
+    q, k, v, o, lse = kept
+    steps = run.plan.backward
+    keys, values = _with_keys(run, steps, k, v)
+    dq, dk, dv, of_features = run.differentiate(steps, dout, run.held(q), keys, values, o, lse, dlse, features, learned,
+                                                adds=True)
+    dk, dv = run.add_up(steps, (Held(dk, keys.ranges), Held(dv, keys.ranges)), (k, v))
+    return dq.to(q.dtype), dk, dv, of_features
+
+
+# ---- Exchange: each rank computes some heads for all rows ----
+
+
+def _to_heads(run, steps, whats, tensors, all_heads):
+    """Returns Held of all tokens and of this rank's heads."""
+    whole = ((0, run.layout.seqlen),)
+    targets = [Held(x.new_empty((x.shape[0], run.layout.seqlen, heads[1] - heads[0], x.shape[3])), whole, heads[0])
+               for x, heads in zip(tensors, all_heads)]
+    run.fill(steps, whats, tensors, targets)
+    return targets
+
+
+def _columns(lse):
+    """Returns lse [batch, heads, rows] in the axes that transfers have."""
+    return lse.transpose(1, 2)[..., None]
+
+
+def exchange(run, q, k, v, features, return_lse):
+    steps, (heads, of_kv) = run.plan.forward, run.my_heads()
+    held = _to_heads(run, steps, ("q", "kv", "kv"), (q, k, v), (heads, of_kv, of_kv))
+    o, lse = run.attend(steps, *held, features)
+    whole = held[0].ranges
+    mine = run.give_back(steps, ("o",), (Held(o, whole, heads[0]),))[0]
+    of_rows = run.give_back(steps, ("o",), (Held(_columns(lse), whole, heads[0]),))[0] if return_lse else None
+    kept = (*(x.tensor for x in held), o, lse)
+    return mine, None if of_rows is None else of_rows[..., 0].transpose(1, 2).contiguous(), kept
+
+
+def exchange_backward(run, dout, dlse, kept, features, learned):
+    q, k, v, o, lse = kept
+    steps, (heads, of_kv), whole = run.plan.backward, run.my_heads(), ((0, run.layout.seqlen),)
+    dout = _to_heads(run, steps, ("dout",), (dout,), (heads,))[0].tensor
+    if dlse is not None:
+        dlse = _to_heads(run, steps, ("dout",), (_columns(dlse),), (heads,))[0].tensor[..., 0].transpose(1, 2)
+    repeated = run.heads_kv < run.group.world  # several ranks compute one head of k
+    held = (Held(q, whole, heads[0]), Held(k, whole, of_kv[0]), Held(v, whole, of_kv[0]))
+    dq, dk, dv, of_features = run.differentiate(steps, dout, *held, o, lse, dlse, features, learned, adds=repeated)
+    dq = run.give_back(steps, ("dq",), (Held(dq.to(q.dtype), whole, heads[0]),))[0]
+    likes = [x.new_empty((x.shape[0], run.layout.length, run.heads_kv, x.shape[3])) for x in (k, v)]
+    dk, dv = run.add_up(steps, (Held(dk, whole, of_kv[0]), Held(dv, whole, of_kv[0])), likes)
+    return dq, dk, dv, of_features
+
+
+FORWARD = {"gather": gather, "exchange": exchange}
+BACKWARD = {"gather": gather_backward, "exchange": exchange_backward}
