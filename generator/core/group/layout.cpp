@@ -59,9 +59,8 @@ Layout balanced(const WholeProblem& whole, int world) {
   for (size_t i = 0; i < count; ++i)
     for (const Area& area : areas_of(whole, {piece(i)})) work[i] += visible_pairs(area);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return work[a] != work[b] ? work[a] > work[b] : a < b;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return work[a] != work[b] ? work[a] > work[b] : a < b; });
   const size_t most = (count + load.size() - 1) / load.size();
   for (const size_t index : order) {
     size_t least = load.size();

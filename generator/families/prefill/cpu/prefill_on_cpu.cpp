@@ -7,8 +7,7 @@
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
-#include "generator/families/any_dtype.hpp"
-#include "generator/families/vector_constants.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
