@@ -59,7 +59,8 @@ def check_warnings(include, cc, cxx):
         "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror", "-fsyntax-only",
         f"-I{include}", "-"]
     for compiler, header in (([cc, "-std=c11", "-x",
-                               "c"], "attune.h"), ([cc, "-std=c11", "-x", "c"], "attune_cascade.h"), ([
+                               "c"], "attune.h"), ([cc, "-std=c11", "-x", "c"], "attune_cascade.h"),
+                             ([cc, "-std=c11", "-x", "c"], "attune_group.h"), ([
                                    cxx, "-std=c++17", "-Wold-style-cast", "-x", "c++"], "attune.hpp")):
         subprocess.run(compiler + strict, input=f"#include <attune/{header}>\n", text=True, check=True)
 

@@ -24,7 +24,7 @@ import attune.distributed as ad
 import attune.distributed.group as group_module
 import attune.distributed.run as forward
 
-WORLD, ENDED, LIMIT_S = 3, 7, 60  # ENDED: status of the rank that ends. LIMIT_S: of any transfer
+WORLD, ENDED, LIMIT_S = 3, 7, 250  # ENDED: status of the rank that ends. LIMIT_S: of any transfer
 DIE_WITHIN_S = 20  # a rank that ends is told to the others by then
 HEAD_DIM = 16
 

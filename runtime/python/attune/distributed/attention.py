@@ -2,7 +2,7 @@
 """attention() of one sequence that is spread over the ranks of a group, with gradients; explain() and verify()."""
 import torch
 
-from ..core.problem import problem_text
+from ..core.problem import problem_text, window_sides
 from ..core.torch_state import records_gradients, refuse_gradients, untraced
 from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
@@ -80,10 +80,10 @@ def _whole_text(q, k, v, layout, given):
 
 
 def _check_slopes(plan, given):
-    """ALiBi counts distances from the diagonal of a launch, which must be the diagonal of the whole."""
-    if given.get("alibi_slopes") is None:
-        return
-    if any(launch.keys[1] != launch.rows[1] for launch in plan.forward.launches):
+    """ALiBi counts distances from the diagonal of a launch, which is the diagonal of the whole under causal masks."""
+    is_causal = given.get("is_causal") or given.get("mask") not in (None, "none") or window_sides(
+        given.get("window"))[1] == 0
+    if given.get("alibi_slopes") is not None and plan.algorithm == "gather" and not is_causal:
         raise ValueError("alibi_slopes is given without a causal mask, and a group with algorithm gather serves it with "
                          "one alone; must have mask='causal', or algorithm='exchange'")
 

@@ -123,14 +123,15 @@ class Group:
     def swap(self, what, sent, shapes, like):
         """Sends tensors to the ranks and returns theirs. sent: a list of tensors for each rank. shapes: for each rank,
         the shapes of the tensors that it sends here. like: has their dtype and device. Every rank must call it."""
-        flat = [x.reshape(-1) for parts in sent for x in parts]
         counts = [sum(x.numel() for x in parts) for parts in sent]
         sizes = [[torch.Size(shape).numel() for shape in of_rank] for of_rank in shapes]
-        given = torch.cat(flat) if flat else like.new_empty(0)
-        received = like.new_empty(sum(map(sum, sizes)))
-        size = like.element_size()
+        given, received, offset = like.new_empty(sum(counts)), like.new_empty(sum(map(sum, sizes))), 0
+        for x in (x for parts in sent for x in parts):
+            given[offset:offset + x.numel()].view(x.shape).copy_(x)
+            offset += x.numel()
+        bytes_of = like.element_size()
         self._transfer(what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
-                       [sum(of_rank) * size for of_rank in sizes], [count * size for count in counts])
+                       [sum(of_rank) * bytes_of for of_rank in sizes], [count * bytes_of for count in counts])
         parts = iter(received.split([number for of_rank in sizes for number in of_rank]))
         return [[next(parts).view(shape) for shape in of_rank] for of_rank in shapes]
 
