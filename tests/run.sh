@@ -44,6 +44,18 @@ command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-DPython3_EXECUTABLE=$ATTUNE_PYTHON" "${launcher[@]}"
 cmake --build "$build" --parallel "$jobs"
 
+# Images that no test of the last week has made (tests/support/kept_images.hpp).
+if [ -d "$build/kept/images" ]; then find "$build/kept/images" -type f -mtime +7 -delete; fi
+
+# Scripts that import PyTorch run as forks of one process that has imported it (tests/python/support/warm_start.py).
+if [ -d "$build/tests/python" ]; then
+  rm -f "$build/tests/python/warm_start.socket"
+  server=$PWD/tests/python/support/warm_start.py
+  (cd "$build/tests/python" && exec "$ATTUNE_PYTHON" "$server" --serve </dev/null) &
+  # shellcheck disable=SC2064
+  trap "kill $!" EXIT
+fi
+
 # Timings of kernels and of the store want the cores to themselves.
 results=$(cd "$build" && pwd)/results.xml
 rm -f "$results"
