@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factors of 8-bit caches: one for the tensor, one for each head of K, one for each page, or one
-// for each key of a head. Strides locate them, so they may lie anywhere, even between the rows. They
-// are not negative. A factor that is NaN or infinite makes the rows that use it non-finite.
+// for each key of a head. Strides locate them, so they may lie anywhere, even between the rows.
+// They are not negative. A factor that is NaN or infinite makes the rows that use it non-finite.
 #pragma once
 
 #include "shared/host_device.h"

@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a drawn point may need. The rates are rough: they bound the draw and appear in no result."""
+    """A drawn point needs no more than this. The rates are rough: they bound the draw and appear in no result."""
     flops_per_s: float
     bytes_per_s: float
     memory_bytes: float

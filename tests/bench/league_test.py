@@ -41,8 +41,8 @@ import scores  # noqa: E402
 def layers():
     """Returns the layers of some models, read by attune once."""
     if not hasattr(layers, "found"):
-        types = set("""llama gemma qwen2 falcon mistral gemma2 gpt_oss bloom t5 bert vit deepseek_v3 modernbert glm phi stablelm
-            FluxTransformer2DModel""".split())
+        types = set("""llama gemma qwen2 falcon mistral gemma2 gpt_oss bloom t5 bert vit deepseek_v3 modernbert glm phi
+            stablelm FluxTransformer2DModel""".split())
         layers.found = league_draw.layers_of_table(ATTUNE, types)
     return layers.found
 

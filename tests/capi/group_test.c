@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Schedules of groups through the C interface: the text fits its size, is the same at each call, and
+ * Schedules of groups through the C interface: the text fits its size, is the same at each call and
  * bad arguments are refused. tests/generator/core/group checks the schedules themselves.
  */
 #include <attune/attune_group.h>
@@ -17,7 +17,8 @@ int main(void) {
   CHECK(bytes > 1 && bytes <= sizeof text);
   CHECK_OK(attune_group_schedule(&whole, request, text, bytes, NULL));
   CHECK(strlen(text) + 1 == bytes);
-  CHECK(strstr(text, "layout 0-128+384-512/128-384\nalgorithm gather\nforward 131072 65536\n") == text);
+  CHECK(strstr(text, "layout 0-128+384-512/128-384\nalgorithm gather\nforward 131072 65536\n") ==
+        text);
   CHECK(strstr(text, "\nlaunch 1 128 384 0 384 0 4 -1 0\n") != NULL);
   CHECK(strstr(text, "\nbackward 262144 327680\n") != NULL);
   CHECK_OK(attune_group_schedule(&whole, request, again, sizeof again, &bytes));

@@ -35,8 +35,8 @@ struct Step {
   Range tokens;          // of a transfer or join; of a launch, its rows
   Range heads;           // heads of q; for kKv and kDkv heads of k and v
   Range keys;            // of a launch
-  // Of a launch: keys visible on each side of the diagonal that ends at the last row and key.
-  // Negative: open.
+  // For a launch: number of keys seen on each side of the diagonal that ends at the last row and
+  // key. Negative: open.
   int64_t left = -1, right = -1;
   int64_t bytes = 0;  // of a transfer
 };

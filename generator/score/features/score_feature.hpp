@@ -117,8 +117,8 @@ ScoreHalf score_stage_program(const SpecFields& spec);  // identity if no featur
 ScoreHalf mask_program(const SpecFields& spec);         // only if has_mask_program(spec)
 // Returns the factor by which a kernel multiplies gradients of the final score. It is the
 // derivative by the raw score (analysis/rewrites.hpp), or by the loaded value if the problem
-// computes the gradient of a load. Returns nullopt if no factor is needed: scores are only added to or
-// hidden, or the gradient is that of an input after the score program.
+// computes the gradient of a load. Returns nullopt if no factor is needed: scores are only added to
+// or hidden, or the gradient is that of an input after the score program.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);
 // Returns the captures in order. If two programs of a spec use one name for their captures, the
 // list has it twice, and the call gives one tensor for both.

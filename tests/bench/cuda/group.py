@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention over one sequence on several GPUs of one host: attune.distributed and PyTorch's context_parallel, as a
+"""Times attention over one sequence on several GPUs of one host: attune.distributed, PyTorch's context_parallel, as a
 share of N times one GPU.
 
     python3 tests/bench/cuda/group.py --world 2 --out OUT/group.json [--store FILE] [--budget-s 480] [--parts ...]
@@ -167,8 +167,8 @@ def torch_part(seqlen, heads, kv_heads):
         q, k, v, _ = operands(seqlen, heads, kv_heads)
         k, v = (x.repeat_interleave(heads // kv_heads, 2) for x in (k, v))
         q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION), context_parallel(mesh, buffers=(q, k, v), buffer_seq_dims=(2, 2, 2),
-                                                                       no_restore_buffers={q, k, v}):
+        spread = context_parallel(mesh, buffers=(q, k, v), buffer_seq_dims=(2, 2, 2), no_restore_buffers={q, k, v})
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION), spread:
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
             run = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
             yield f"torch_{rotation}_forward_ms", timed(lambda: run(*leaves), samples)
@@ -205,8 +205,8 @@ def check_part(seqlen, heads, kv_heads):
         wanted = [wanted.detach(), *again()]
         for kind in ("contiguous", "zigzag", "auto"):
             for algorithm in ("gather", "exchange"):
-                layout = group.layout(length, mask=choices.get("mask"), window=choices.get("window"), documents=documents,
-                                      kind=kind)
+                layout = group.layout(length, mask=choices.get("mask"), window=choices.get("window"),
+                                      documents=documents, kind=kind)
                 mine = [layout.shard(x.detach()).requires_grad_() for x in one]
                 o, again = gradients(lambda *x: ad.attention(*x, group=group, layout=layout, algorithm=algorithm,
                                                              **choices), mine, layout.shard(cut[3]))

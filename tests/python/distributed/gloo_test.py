@@ -68,8 +68,8 @@ class RankTest(unittest.TestCase):
     """The tests of one rank. All ranks run the same tests in the same order."""
     groups = {}
 
-    def compare(self, seqlen, *, world=WORLD, heads=(4, 2), batch=1, mask=None, window=None, documents=None, kind="auto",
-                algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False, **choices):
+    def compare(self, seqlen, *, world=WORLD, heads=(4, 2), batch=1, mask=None, window=None, documents=None,
+                kind="auto", algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False, **choices):
         """Compares o, lse and all gradients of a group with float64 of the whole."""
         group = self.groups[world]
         if group is None:
@@ -257,7 +257,8 @@ def run_rank(rank, folder):
     RankTest.groups[WORLD] = ad.Group()
     two = dist.new_group([0, 1])
     RankTest.groups[2] = ad.Group(two) if rank < 2 else None
-    result = unittest.TextTestRunner(failfast=True, verbosity=2).run(unittest.defaultTestLoader.loadTestsFromTestCase(RankTest))
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(RankTest)
+    result = unittest.TextTestRunner(failfast=True, verbosity=2).run(tests)
     sys.stdout.flush()
     os._exit(0 if result.wasSuccessful() else 1)  # destroying a broken group may wait
 

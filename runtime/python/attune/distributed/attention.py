@@ -63,8 +63,8 @@ def _check_choices(given):
             raise TypeError(f"attention() of a group got an unexpected keyword argument {name!r}")
         if name in (*_OF_PROBLEM, *_CHOICES, *OF_HEADS) or value is DEFAULTS[name] or value == DEFAULTS[name]:
             continue
-        raise ValueError(f"{name} is given, and a group does not serve it; must be left out. A group serves mask, window, "
-                         f"scale, softcap, {', '.join(OF_HEADS)}, and packed documents of the layout")
+        raise ValueError(f"{name} is given, and a group does not serve it; must be left out. A group serves "
+                         f"mask, window, scale, softcap, {', '.join(OF_HEADS)}, and packed documents of the layout")
 
 
 def _whole_text(q, k, v, layout, given):
@@ -84,8 +84,8 @@ def _check_slopes(plan, given):
     is_causal = given.get("is_causal") or given.get("mask") not in (None, "none") or window_sides(
         given.get("window"))[1] == 0
     if given.get("alibi_slopes") is not None and plan.algorithm == "gather" and not is_causal:
-        raise ValueError("alibi_slopes is given without a causal mask, and a group with algorithm gather serves it with "
-                         "one alone; must have mask='causal', or algorithm='exchange'")
+        raise ValueError("alibi_slopes is given without a causal mask, and a group with algorithm gather serves it "
+                         "with one alone; must have mask='causal', or algorithm='exchange'")
 
 
 def _features_of(q, given):
@@ -180,7 +180,8 @@ def explain(q, k, v, *, group, layout, algorithm="auto", return_lse=False, **cho
     """Returns a text: the algorithm, the bytes that each rank receives, and the launches of this rank. Arguments are
     those of attention(). All ranks must call it; computes nothing."""
     run, training = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
-    plan, lines = run.plan, [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
+    plan = run.plan
+    lines = [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
     for name, steps in (("forward", plan.forward), ("backward", plan.backward))[:2 if training else 1]:
         lines.append(f"{name}: received bytes by rank {', '.join(map(str, steps.received))}")
         for launch in steps.launches:

@@ -43,7 +43,7 @@ def overlaps(ranges, others):
                 yield max(one[0], first), min(one[1], end)
 
 
-# What one exchange moves: transfers of `what`, from `source` (a Held) to take(transfer, part). width: the last axis.
+# An exchange sends transfers of `what` from `source` (a Held) to take(transfer, part). width: the last axis.
 Item = namedtuple("Item", "what source width take")
 
 
