@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Schedules of groups through the C interface: the text fits its size, is the same at each call and
+ * Schedules of groups through the C interface: the text fits its size, is the same each time and
  * bad arguments are refused. tests/generator/core/group checks the schedules themselves.
  */
 #include <attune/attune_group.h>

@@ -2,8 +2,8 @@
 // Finds which blocks of keys a mask program leaves visible, for the step that lists them
 // (block_lists.cuh). A cell is a group of rows and a block of keys; a warp takes one cell after the
 // other. The program's ranges over a cell (generator/score/print/source_text.hpp) decide most
-// cells. In other cells the warp evaluates the mask per element, until one is seen and one is hidden.
-// Both ways are exact.
+// cells. In other cells the warp evaluates the mask per element, until one is seen and one is
+// hidden. Both ways are exact.
 #pragma once
 
 #include "cuda/parts/block_lists.cuh"

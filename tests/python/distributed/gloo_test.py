@@ -69,7 +69,8 @@ class RankTest(unittest.TestCase):
     groups = {}
 
     def compare(self, seqlen, *, world=WORLD, heads=(4, 2), batch=1, mask=None, window=None, documents=None,
-                kind="auto", algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False, **choices):
+                kind="auto", algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False,
+                **choices):
         """Compares o, lse and all gradients of a group with float64 of the whole."""
         group = self.groups[world]
         if group is None:
