@@ -9,7 +9,7 @@
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/environment.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/core/system/replace_file.hpp"
+#include "generator/core/system/files.hpp"
 
 namespace attune {
 namespace {

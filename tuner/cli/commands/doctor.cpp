@@ -11,6 +11,7 @@
 #include "cache/store.hpp"
 #include "generator/compile/cpu_toolchain.hpp"
 #include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/core/problem/bf16_products.hpp"
 #include "generator/core/system/environment.hpp"
 #include "runtime/engine/device.hpp"
 #include "runtime/engine/options.hpp"
