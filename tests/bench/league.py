@@ -10,7 +10,7 @@
 --tune tunes every problem from an empty store; --defaults times default configs; give both for the share of the one in
 the other. The seed is SHA-256 of the commit's id and the date. The first run of a commit counts, and the file keeps
 every run (league_record.py). A call that ends by --budget leaves the rest to the same command, called again with the
-same FILE; FILE's folder also keeps the store of tuned kernels.
+same FILE; the folder beside it (FILE without .json, and _stores) keeps tuned kernels and must be kept with it.
 
 Prints, for each kind, geomean, 5 % quantile and lowest of the speed over the best peer, points below 1.00, tuning's
 seconds, and errors against float64. Exit status: 0; 1 if a point failed; 6 if points are left.
@@ -39,7 +39,7 @@ import league_strata
 HERE = Path(__file__).resolve().parent
 PARTIAL = 6
 TUNED_AT_ONCE = 8  # problems of one call of attune tune, which compiles for the next while it measures
-FIRST_POINT_S, FIRST_TUNE_S = 20, 90  # expected seconds before one was measured
+FIRST_POINT_S, FIRST_TUNE_S, FIRST_COMPILE_S = 20, 90, 60  # expected seconds before one was measured
 REPEATED = 10  # points that are timed again on another device
 
 
@@ -106,10 +106,18 @@ def tune(program, run, kind, problems, store, target, clock):
     return True
 
 
+def compile_defaults(program, problems, store):
+    """Compiles the default kernels of a kind on all cores, into a store that has no tuned kernels. Kernels that this
+    leaves out are compiled at their first call, one after the other."""
+    subprocess.run([program, "compile", "--store", str(store), *(
+        word for one in dict.fromkeys(problems) for word in ("--problem", one))], capture_output=True, check=False)
+
+
 def tuned(found, chunk):
     """Returns what one call of attune tune says of its problems. time_s is the call's time over its problems."""
     if found.returncode not in (0, PARTIAL):
         lines = found.stderr.strip().splitlines() or [f"exit status {found.returncode}"]
+        print(f"attune tune failed: {lines[-1][:300]}", file=sys.stderr, flush=True)
         return {problem: {"time_s": 0, "note": lines[-1][:300]} for problem in chunk}
     answer = json.loads(found.stdout)
     share, shapes = answer["time_s"] / len(chunk), answer["shapes"]
@@ -154,7 +162,10 @@ class League:
         self.arguments, self.record, self.run, self.device = arguments, record, run, device
         self.names, self.clock, self.unusable = names, clock, False
         path = Path(arguments.out).resolve()
-        self.store = path.with_name(f"{path.stem}_run{run['number']}.db")
+        folder = path.with_name(f"{path.stem}_stores")
+        folder.mkdir(mode=0o700, exist_ok=True)  # attune reads no store that others can write
+        self.store = folder / f"run{run['number']}.db"
+        self.defaults = folder / f"run{run['number']}_defaults.db"
         if self.store.exists() and len(run["calls"]) == 1:
             raise SystemExit(f"{self.store} exists before the run's first call; must be moved away")
         if any(run["tunes"].values()) and not self.store.exists():
@@ -166,14 +177,21 @@ class League:
 
     def contexts(self):
         stores = {**({"tuned": str(self.store)} if self.arguments.tune else {}),
-                  **({"default": ""} if self.arguments.defaults else {})}
+                  **({"default": str(self.defaults) if self.defaults.exists() else ""}
+                     if self.arguments.defaults else {})}
         return {label: self.device.attune.Context(self.target, store=store) for label, store in stores.items()}
 
     def measure(self, kind):
         """Measures the points of a kind. Returns False if the time, or the device, ended first."""
-        points = self.run["draw"][kind]
+        problems = [problem_text(self.device, point) for point in league_record.left_of(self.run, kind)]
+        if self.arguments.defaults and self.arguments.device == "cuda" and kind not in self.run["compiled"]:
+            if not self.clock.allows("compile", FIRST_COMPILE_S):
+                return False
+            with self.clock.timed("compile"):
+                compile_defaults(self.arguments.attune, problems, self.defaults)
+            self.run["compiled"].append(kind)
+            self.save()
         if self.arguments.tune:
-            problems = [problem_text(self.device, point) for point in points]
             ended = not tune(self.arguments.attune, self.run, kind, problems, self.store, self.target, self.clock)
             self.save()
             if ended:

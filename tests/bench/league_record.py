@@ -71,7 +71,7 @@ def open_run(record, commit, date, seed, target, options, kinds):
         return last
     runs.append({
         "number": len(runs) + 1, "commit": commit, "date": date, "seed": seed, "target": target, "options": options,
-        "calls": [], "draw": {}, "rows": {}, "tunes": {}, "attempts": {}, "repeats": []})
+        "calls": [], "compiled": [], "draw": {}, "rows": {}, "tunes": {}, "attempts": {}, "repeats": []})
     return runs[-1]
 
 
@@ -227,10 +227,11 @@ def published(record):
         kinds = {
             kind: {"counts": counts(record, run, kind), "left": len(left_of(run, kind)), "summary": summary(
                 rows, run["tunes"].get(kind)), "rows": rows} for kind, rows in run["rows"].items()}
-        runs.append({**{key: one for key, one in run.items() if key not in ("draw", "rows", "tunes", "attempts")},
+        runs.append({**{key: one for key, one in run.items() if key not in ("draw", "rows", "tunes", "attempts", "compiled")},
                      "kinds": kinds})
     newest = record["runs"][-1]
-    return {"commit": newest["commit"], "date": newest["date"], "runs": runs}
+    facts = newest["calls"][-1]["facts"] if newest["calls"] else {}
+    return {**facts, "commit": newest["commit"], "date": newest["date"], "runs": runs}
 
 
 def publish_part(part, record):

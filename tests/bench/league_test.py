@@ -394,6 +394,8 @@ class StepsTest(unittest.TestCase):
                                              path.with_suffix(".db"), "cpu:1", league.Clock(1)))
             self.assertGreater(run["tunes"]["k"][problems[0]]["time_s"], 0)
             self.assertIn("head_dim", run["tunes"]["k"][problems[1]]["note"])
+            league.compile_defaults(ATTUNE, problems[:1], path.with_suffix(".defaults"))
+            self.assertTrue(path.with_suffix(".defaults").exists())
 
 
 if __name__ == "__main__":
