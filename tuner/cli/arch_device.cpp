@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See machine.hpp.
-#include "tuner/cli/machine.hpp"
+// See arch_device.hpp.
+#include "tuner/cli/arch_device.hpp"
 
 #include <fmt/format.h>
 

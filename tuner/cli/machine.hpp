@@ -63,10 +63,4 @@ EngineOptions engine_options(const MachineOptions& options);
 // says so on stderr and does not create it.
 EngineOptions looking_options(const MachineOptions& options);
 
-// A GPU that is not here: a Device with the arch and facts of a typical one, for commands that only
-// choose kernels (`attune explain --arch`). It neither loads nor runs anything.
-
-// Throws kInvalidArgument for the arch of a CPU.
-std::shared_ptr<const Device> device_of_arch(const Arch& arch);
-
 }  // namespace attune::cli

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that is not here: a Device with the arch and facts of a typical one, for commands that only
+// choose kernels (`attune explain --arch`). It neither loads nor runs anything.
+#pragma once
+
+#include <memory>
+
+#include "runtime/engine/device.hpp"
+
+namespace attune::cli {
+
+// Throws kInvalidArgument for the arch of a CPU.
+std::shared_ptr<const Device> device_of_arch(const Arch& arch);
+
+}  // namespace attune::cli
