@@ -29,6 +29,9 @@ PARTS = {
     "torch 64k": ("torch", 65536, 32, 8, 120)}
 
 
+LARGEST_ERROR = 2e-2  # of the part "check", over the largest value: bf16
+
+
 # ---- One part, on each rank ----
 
 
@@ -279,6 +282,10 @@ def start_part(name, world, limit, port):
     if not values.pop("complete", False):
         rest = ["\n".join(line for line in text.splitlines() if not line.startswith(MARK))[-1200:] for text in texts]
         values["failure"] = f"{ended}: " + "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(rest))
+    elif name == "check":
+        wrong = [case for case, error in values.items() if case != "world" and not error <= LARGEST_ERROR]
+        if wrong:
+            values["failure"] = f"errors above {LARGEST_ERROR}: {', '.join(wrong)}"
     return values
 
 
@@ -333,6 +340,10 @@ def main():
     if given.part:
         run_part(given.part)
         return 0
+    import torch
+    if torch.cuda.device_count() < given.world:
+        print(f"SKIP: {torch.cuda.device_count()} GPUs here; --world is {given.world}")
+        return 77
     started, parts = time.monotonic(), {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ATTUNE_STORE"] = str(Path(given.store).resolve()) if given.store else f"{folder}/store.db"

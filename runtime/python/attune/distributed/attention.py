@@ -3,7 +3,7 @@
 import torch
 
 from ..core.problem import problem_text, window_sides
-from ..core.torch_state import records_gradients, refuse_gradients, untraced
+from ..core.torch_state import autocast_dtype, records_gradients, untraced
 from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
 from ..score.features import NUMBERS
@@ -129,6 +129,14 @@ def _key(q, k, v, layout, algorithm, return_lse, training, given):
     return shapes, layout.text, layout.documents, algorithm, return_lse, training, known
 
 
+def _cast(q, k, v):
+    """Returns q, k and v in autocast's dtype, if it casts them."""
+    if not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
+        return q, k, v
+    dtype = autocast_dtype(q, k, v)
+    return (q, k, v) if dtype is None else tuple(x.to(dtype) for x in (q, k, v))
+
+
 def _check_group(group, layout):
     if not isinstance(group, Group):
         raise TypeError(f"group is {type(group).__name__}; must be an attune.distributed.Group")
@@ -166,7 +174,7 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
     DistributedDataParallel does for parameters. There are no second derivatives.
     Raises GroupError on all ranks if they disagree about a call that is new to the group (with ATTUNE_CHECK_GROUP=1:
     about any call), or if a transfer fails; ValueError, TypeError and attune.Error as attune.attention() does."""
-    choices["mask"] = mask
+    choices["mask"], (q, k, v) = mask, _cast(q, k, v)
     run, training = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
     features = _features_of(q, choices)
     if training:
@@ -179,9 +187,14 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
 def explain(q, k, v, *, group, layout, algorithm="auto", return_lse=False, **choices):
     """Returns a text: the algorithm, the bytes that each rank receives, and the launches of this rank. Arguments are
     those of attention(). All ranks must call it; computes nothing."""
+<<<<<<< HEAD
     run, training = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
     plan = run.plan
     lines = [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
+=======
+    run, training = _run_of(*_cast(q, k, v), group, layout, algorithm, return_lse, choices)
+    plan, lines = run.plan, [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
+>>>>>>> c6ebf0b2a2323ea551a87ded78e1ef7d22c91fe2
     for name, steps in (("forward", plan.forward), ("backward", plan.backward))[:2 if training else 1]:
         lines.append(f"{name}: received bytes by rank {', '.join(map(str, steps.received))}")
         for launch in steps.launches:
@@ -198,7 +211,7 @@ def verify(q, k, v, *, group, layout, tolerance=None, **choices):
 
     Returns the largest difference over all ranks, relative to the largest value of o. Raises GroupError on every rank
     if it is above `tolerance` (by default 2e-2 for bf16, 3e-3 for fp16, 1e-4 for fp32)."""
-    q, k, v = (x.detach() for x in (q, k, v))
+    q, k, v = (x.detach() for x in _cast(q, k, v))
     choices = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in choices.items()}
     mine = attention(q, k, v, group=group, layout=layout, **choices)
     mine = mine[0] if isinstance(mine, tuple) else mine

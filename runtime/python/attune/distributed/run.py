@@ -29,7 +29,10 @@ class Held:
 
     def part(self, tokens, heads):
         """Returns a view of these tokens and heads."""
-        return self.tensor[:, self.slice_of(tokens), heads[0] - self.first_head:heads[1] - self.first_head]
+        rows = self.slice_of(tokens)
+        if rows is None:
+            raise RuntimeError(f"internal error: tokens {tokens} are not in {self.ranges}")
+        return self.tensor[:, rows, heads[0] - self.first_head:heads[1] - self.first_head]
 
     def heads(self):
         return self.first_head, self.first_head + self.tensor.shape[2]
