@@ -187,14 +187,9 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
 def explain(q, k, v, *, group, layout, algorithm="auto", return_lse=False, **choices):
     """Returns a text: the algorithm, the bytes that each rank receives, and the launches of this rank. Arguments are
     those of attention(). All ranks must call it; computes nothing."""
-<<<<<<< HEAD
-    run, training = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
+    run, training = _run_of(*_cast(q, k, v), group, layout, algorithm, return_lse, choices)
     plan = run.plan
     lines = [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
-=======
-    run, training = _run_of(*_cast(q, k, v), group, layout, algorithm, return_lse, choices)
-    plan, lines = run.plan, [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
->>>>>>> c6ebf0b2a2323ea551a87ded78e1ef7d22c91fe2
     for name, steps in (("forward", plan.forward), ("backward", plan.backward))[:2 if training else 1]:
         lines.append(f"{name}: received bytes by rank {', '.join(map(str, steps.received))}")
         for launch in steps.launches:
