@@ -227,7 +227,8 @@ def published(record):
         kinds = {
             kind: {"counts": counts(record, run, kind), "left": len(left_of(run, kind)), "summary": summary(
                 rows, run["tunes"].get(kind)), "rows": rows} for kind, rows in run["rows"].items()}
-        runs.append({**{key: one for key, one in run.items() if key not in ("draw", "rows", "tunes", "attempts", "compiled")},
+        left_out = ("draw", "rows", "tunes", "attempts", "compiled")
+        runs.append({**{key: one for key, one in run.items() if key not in left_out},
                      "kinds": kinds})
     newest = record["runs"][-1]
     facts = newest["calls"][-1]["facts"] if newest["calls"] else {}
