@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads cache fields; see cache_use.hpp.
-#include "tuner/models/cache_use.hpp"
+// Reads cache fields; see config_parts.hpp.
+#include "tuner/models/config_parts.hpp"
 
 #include <algorithm>
 #include <cmath>

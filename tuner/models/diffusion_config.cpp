@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the configs of diffusers' networks; see diffusion_config.hpp.
-#include "tuner/models/diffusion_config.hpp"
+// Reads the configs of diffusers' networks; see config_parts.hpp.
+#include "tuner/models/config_parts.hpp"
 
 #include <fmt/format.h>
 

@@ -10,10 +10,7 @@
 
 #include "generator/core/system/files.hpp"
 #include "generator/core/system/json_text.hpp"
-#include "tuner/models/cache_use.hpp"
-#include "tuner/models/diffusion_config.hpp"
-#include "tuner/models/model_towers.hpp"
-#include "tuner/models/self_attention.hpp"
+#include "tuner/models/config_parts.hpp"
 
 namespace attune {
 namespace {

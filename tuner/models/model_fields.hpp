@@ -2,7 +2,7 @@
 // ModelFields: one object of a model's config.json, whose fields are read by name. A name may have
 // aliases (n_head for num_attention_heads) and dots (attn_config.alibi). Defaults replace fields
 // that the config leaves out; null counts as left out. Errors name file, field, value and the
-// allowed values. Used by the readers of attention (model_towers.hpp, diffusion_config.hpp).
+// allowed values. Used by the readers of attention (config_parts.hpp).
 #pragma once
 
 #include <initializer_list>

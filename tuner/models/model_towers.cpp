@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads transformers; see model_towers.hpp.
-#include "tuner/models/model_towers.hpp"
+// Reads transformers; see config_parts.hpp.
+#include "tuner/models/config_parts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tuner/models/cache_use.hpp"
 #include "tuner/models/layer_pattern.hpp"
 #include "tuner/models/model_scores.hpp"
-#include "tuner/models/self_attention.hpp"
 
 namespace attune {
 

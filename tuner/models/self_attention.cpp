@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads heads, head dims and the scale; see self_attention.hpp.
-#include "tuner/models/self_attention.hpp"
+// Reads heads, head dims and the scale; see config_parts.hpp.
+#include "tuner/models/config_parts.hpp"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/output/output.hpp"
-#include "tuner/models/diffusion_config.hpp"
+#include "tuner/models/config_parts.hpp"
 #include "tuner/models/model_table.hpp"
 
 namespace attune::cli {
