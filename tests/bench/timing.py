@@ -138,6 +138,6 @@ def facts() -> dict:
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
                             text=True, check=False)
     return {"device": torch.cuda.get_device_name(), "gpu_uuid": str(torch.cuda.get_device_properties(0).uuid),
-            "driver": driver.stdout.strip(), "torch": torch.__version__,
+            "driver": driver.stdout.partition("\n")[0].strip(), "torch": torch.__version__,
             "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
