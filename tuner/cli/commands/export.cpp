@@ -28,7 +28,7 @@ struct Options : DbOptions {
   std::string folder;
   std::string archs;
   std::vector<std::string> only;  // problems and models
-  std::string captured;
+  std::vector<std::string> captured;
   bool zstd = false;
 };
 
@@ -63,7 +63,8 @@ std::vector<Wanted> all_wanted(const Options& options) {
   if (options.captured.empty()) return all;
   WorkloadOptions workload;
   workload.captured = options.captured;
-  all.push_back(wanted_by("--captured " + options.captured, workload));
+  all.push_back(wanted_by(fmt::format("--captured {}", fmt::join(options.captured, " --captured ")),
+                          workload));
   return all;
 }
 
@@ -198,9 +199,11 @@ void add_export(Command program, int* exit_code) {
   command.add_option("--only", options->only,
                      "Only kernels for a model (its config.json) or for a problem (key=value,...), "
                      "at every tuned length. May be given several times");
-  command.add_option("--captured", options->captured,
-                     "Only kernels for the problems that a program captured with "
-                     "ATTUNE_CAPTURE=FILE; combines with --only");
+  command
+      .add_option("--captured", options->captured,
+                  "Only kernels for the problems that a program captured with "
+                  "ATTUNE_CAPTURE=FILE; combines with --only. May be given several times")
+      .repeated();
   command.add_option("--arch", options->archs,
                      "Only these archs, a comma-separated list (default: all in the store)");
   command.add_option(
