@@ -257,7 +257,7 @@ constexpr const char* kWhisper =
 // A cache of what the decoder wrote, and one of the encoder's 1500 keys, which nothing appends to.
 TEST_F(ServingTest, ADecoderBesideAnEncoderHasTwoCaches) {
   const Workload workload = workload_of(kWhisper, on_h200());
-  const std::string cached = "op=attention_kvcache,dtype=fp16,head_dim=64,heads=20,batch=";
+  const std::string cached = "op=attention_kvcache,dtype=fp16,head_dim=64,heads=20/20,batch=";
   const auto own = texts_of_kind(workload, "decoder, causal");
   EXPECT_THAT(own, Contains(cached + "8,seqlen_q=1,seqlen_kv=448,mask=causal_bottom_right,"
                                      "page_size=16"));
@@ -275,7 +275,8 @@ TEST_F(ServingTest, ADecoderBesideAnEncoderHasTwoCaches) {
   EXPECT_THAT(cross, Each(::testing::AllOf(HasSubstr("op=attention_kvcache"),
                                            HasSubstr("seqlen_kv=1500,mask=none"))));
   const auto encoder = texts_of_kind(workload, "encoder, both directions");
-  EXPECT_THAT(encoder, Contains("dtype=fp16,head_dim=64,heads=20,batch=8,seqlen=1500,mask=none"));
+  EXPECT_THAT(encoder,
+              Contains("dtype=fp16,head_dim=64,heads=20/20,batch=8,seqlen=1500,mask=none"));
   EXPECT_FALSE(workload.decodes);
   std::ofstream(path_) << kWhisper;
   EXPECT_TRUE(workload_from_model(path_.string(), {}, Target::kCuda).decodes)
@@ -299,11 +300,11 @@ TEST_F(ServingTest, BothCachesTakeMemory) {
 
 TEST_F(ServingTest, AnEncodersLengthIsTheRequestsUnlessTheModelFixesIt) {
   const Workload workload = workload_of(
-      R"({"model_type": "bart", "torch_dtype": "float16", "max_position_embeddings": 1024})",
+      R"({"model_type": "bart", "torch_dtype": "float16", "d_model": 1024, "max_position_embeddings": 1024})",
       on_h200());
   const auto cross =
       texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
-  EXPECT_THAT(cross, Contains("op=attention_kvcache,dtype=fp16,head_dim=64,heads=16,batch=32,"
+  EXPECT_THAT(cross, Contains("op=attention_kvcache,dtype=fp16,head_dim=64,heads=16/16,batch=32,"
                               "seqlen_q=1,seqlen_kv=1024,mask=none,page_size=16"));
   EXPECT_THAT(cross, Each(Not(HasSubstr("append_kv"))));
   const auto own = texts_of_kind(workload, "decoder, causal");
@@ -314,17 +315,17 @@ TEST_F(ServingTest, AnEncodersLengthIsTheRequestsUnlessTheModelFixesIt) {
 // Ops over caches take no bias. The decoder's rows are tuned as they are called without a cache.
 TEST_F(ServingTest, RowsUnderABiasAreTunedWithoutACache) {
   const Workload workload =
-      workload_of(R"({"model_type": "t5", "torch_dtype": "bfloat16"})", on_h200());
+      workload_of(R"({"model_type": "t5", "torch_dtype": "bfloat16", "d_model": 512})", on_h200());
   const auto own = texts_of_kind(workload, "decoder, causal");
   EXPECT_THAT(own, Contains(::testing::StartsWith(
-                       "dtype=bf16,head_dim=64,heads=8,batch=8,seqlen_q=1,seqlen_kv=8192,")));
+                       "dtype=bf16,head_dim=64,heads=8/8,batch=8,seqlen_q=1,seqlen_kv=8192,")));
   EXPECT_THAT(own, Each(HasSubstr("bias=")));
   EXPECT_THAT(workload.notes, Contains(HasSubstr("decoder, causal: a cache beside bias is not "
                                                  "supported yet; kernels are tuned without it")));
   const auto cross =
       texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
   EXPECT_THAT(cross, Contains(::testing::StartsWith(
-                         "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8,batch=8,seqlen_q=1,"
+                         "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/8,batch=8,seqlen_q=1,"
                          "seqlen_kv=8192,mask=none,page_size=16,scale=1")));
 }
 
