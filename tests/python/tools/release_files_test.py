@@ -46,7 +46,8 @@ class ReleaseFilesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         text = (self.folder / "LICENSES.txt").read_text()
         gpu, cpu = text.split("attune_kernels_cpu-1.whl")
-        self.assertRegex(gpu, r"attune_kernels-1.whl\n  libfmt-dev( \S+)? +Expat\n  libgcc-12-dev( \S+)? +GPL-3 with GCC")
+        self.assertRegex(
+            gpu, r"attune_kernels-1.whl\n  libfmt-dev( \S+)? +Expat\n  libgcc-12-dev( \S+)? +GPL-3 with GCC")
         self.assertRegex(cpu, r"\A\n  llvm-19-dev( \S+)? +APACHE-2-LLVM-EXCEPTIONS\n\n")
         self.assertIn("The words of the licence.", cpu)
         checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=self.folder,
