@@ -134,7 +134,7 @@ StoredImage make_image(const WinnerRecord& winner) {
                             "image of the tuned kernel; tune again",
                             one.name(), to_text(winner.spec)));
   const Arch arch =
-      winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(winner.arch);
+      winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu").arch : parse_arch(winner.arch);
   if (arch.name() != winner.arch)
     throw Error(ErrorCode::kCompile,
                 fmt::format("the store has no image for {}, and this machine ({}) cannot make one",
