@@ -300,7 +300,8 @@ TEST_F(ServingTest, BothCachesTakeMemory) {
 
 TEST_F(ServingTest, AnEncodersLengthIsTheRequestsUnlessTheModelFixesIt) {
   const Workload workload = workload_of(
-      R"({"model_type": "bart", "torch_dtype": "float16", "d_model": 1024, "max_position_embeddings": 1024})",
+      R"({"model_type": "bart", "torch_dtype": "float16", "d_model": 1024,
+          "max_position_embeddings": 1024})",
       on_h200());
   const auto cross =
       texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
