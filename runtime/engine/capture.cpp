@@ -48,6 +48,13 @@ std::string line_of(const Problem& problem, const std::string& text, const std::
   return line + more + "}\n";
 }
 
+// Returns the path with the process's id for "%p".
+std::string path_of_process(std::string path) {
+  if (const size_t at = path.find("%p"); at != std::string::npos)
+    path.replace(at, 2, std::to_string(::getpid()));
+  return path;
+}
+
 // Appends a line to a file. Returns "", or the reason if the whole line was not written.
 std::string append(const std::filesystem::path& path, std::string_view line) {
   std::string why;
@@ -159,7 +166,7 @@ void Capture::write_counts() {
 }
 
 void Capture::write(const std::string& line) {
-  const std::string why = append(file_, line);
+  const std::string why = append(path_of_process(file_.string()), line);
   failed_ = !why.empty();
   if (failed_)
     log(LogCode::kCaptureNotWritten,

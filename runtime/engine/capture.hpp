@@ -3,7 +3,8 @@
 // tune --captured FILE` can tune exactly those. It writes one JSON line per unique problem and
 // process: {"problem": "dtype=bf16,head_dim=128,…"}, with the texts of its programs as "score_mod"
 // and "mask_mod". Later lines of the same problem add "calls", and "recorded" for those into CUDA
-// graphs, whose replays nobody counts.
+// graphs, whose replays nobody counts. "%p" in the file's name is the id of the process, so that
+// forked and other workers have files of their own.
 #pragma once
 
 #include <atomic>

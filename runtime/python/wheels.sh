@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the wheels `attune-kernels` and `attune-kernels-cpu` for every Linux with glibc 2.28 or later, and their sdist, into a folder.
+# Builds the wheels `attune-kernels` and `attune-kernels-cpu` for every Linux with glibc 2.28 or later, and their sdist, into a folder,
+# with SHA256SUMS and LICENSES.txt, the licences of the code inside the wheels.
 #   bash runtime/python/wheels.sh FOLDER [BUILD_FOLDER]
 # BUILD_FOLDER keeps objects and tools for the next time; by default it is temporary. Needs the packages of the build
 # (examples/packages.sh) and pip's index. `pip wheel .` needs less, and makes a wheel only for machines like this one.
@@ -40,4 +41,5 @@ for wheel in "$build"/plain/*.whl; do
   PATH="$build/tools/bin:$PATH" "$python" -m auditwheel repair --only-plat --plat "manylinux_2_28_$(uname -m)" --wheel-dir "$out" "$wheel" \
     >"$build/repair.log" 2>&1 || { cat "$build/repair.log"; exit 1; }
 done
+python3 runtime/python/release_files.py "$out"
 ls -l "$out"

@@ -159,7 +159,7 @@ TEST_F(ParseAttackFile, Captures) {
   attack(13'000, {lines, "{\"problem\": \"" + kProblems[0] + "\"}\n"},
          [this](const std::string& text, Mutator&) {
            write_bytes(file("capture"), text);
-           workload_from_capture(file("capture"));
+           workload_from_captures({file("capture")});
          });
 }
 

@@ -17,6 +17,7 @@ load contract
   attune compile --arch sm_90,h100,l40s --problem dtype=bf16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --json
   expect 0
   json 'sorted({k["arch"] for k in o["kernels"]}) == ["sm_89", "sm_90a"]'
+  [[ $errors == *"chosen for NVIDIA L40S (142 multiprocessors"*"of arch sm_89"* ]]
   attune compile --help
   [[ $output == *"sm_90 means sm_90a"* ]]
 }

@@ -100,6 +100,27 @@ load contract
   refused 1 "--arch is cpu:znver4; must be the arch of a GPU"
 }
 
+@test "--arch takes names of GPUs: those of one arch have their own limits, and similar names are suggested" {
+  local p=dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal gpu
+  attune explain --problem $p --arch l4
+  expect 0
+  [[ $output == *" for sm_89"* && $output == *"NVIDIA L4, which is not here (58 multi"* ]]
+  attune explain --problem $p --arch l40s
+  [[ $output == *" for sm_89"* && $output == *"NVIDIA L40S, which is not here (142 multi"* ]]
+  for gpu in rtx4090 "RTX 4090" "NVIDIA GeForce RTX 4090"; do
+    attune explain --problem $p --arch "$gpu"
+    [[ $output == *" for sm_89"* && $output == *"RTX 4090, which is not here (128 multi"* ]]
+  done
+  attune explain --problem $p --arch a10
+  [[ $output == *" for sm_86"* && $output == *"NVIDIA A10, which is not here (72 multi"* ]]
+  attune explain --problem $p --arch l40z
+  refused 1 'arch is "l40z"; must be sm_75 ... sm_121' "did you mean l40 or l40s?"
+  attune explain --problem $p --arch rtx4091
+  refused 1 'arch is "rtx4091"' "rtx4090"
+  attune emit --problem $p --arch sm90
+  refused 1 'arch is "sm90"' "sm_90"
+}
+
 @test "options of a model together with --problem" {
   attune explain --target cpu --problem $problem --seqlen 99
   refused 1 "--seqlen is given without MODEL"

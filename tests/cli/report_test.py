@@ -207,6 +207,37 @@ def check_page(browser, page):
     assert min(drawn) < 1000 or not os.environ.get("ATTUNE_TEST_TIMING"), f"{drawn} ms"
 
 
+# Lists what a phone cannot show: boxes that scroll sideways, and letters of charts outside their chart.
+CUT = """[...[...document.querySelectorAll('main .scroll, main .figure')].filter(e => e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.className + ' ' + e.textContent.slice(0, 40)),
+ ...[...document.querySelectorAll('main svg text')].filter(t => { const a = t.getBoundingClientRect(),
+  b = t.closest('section').getBoundingClientRect(); return a.left < b.left || a.right > b.right; })
+  .map(t => 'text ' + t.textContent)]"""
+
+
+def check_noise(folder, browser, shots):
+    """Checks the page of few slow winners at 1.00 times the default, as of a busy CPU: it says that they are noisy, has
+    fitting units and ticks, and nothing is cut on a phone."""
+    store = make_store(folder, "noisy", "--keys", "4", "--trials", "30", "--faster", "3000", "--noise", "0.9")
+    page, _ = report(folder, "noisy", "--store", store)
+    if not browser:
+        return
+    for width in (1280, 390):
+        dom = without_scripts(dom_of(browser, page, width))
+        assert "Noise: the times of 4 of 4 winners vary by more than 20 %." in dom
+        assert "GFLOP/s" in dom and "TFLOP/s" not in dom and "may seem to matter by chance" in dom
+        assert '<b>1.00×</b><span>largest</span>' in dom, "a gain within the noise is not green"
+        for axis in ("x", "y"):
+            found = browser.value("[...document.querySelectorAll('[aria-label=\"Histogram of gains\"] .tick-%s')]"
+                                  ".map(t => t.textContent)" % axis)
+            assert len(found) >= 2 and len(set(found)) == len(found), found
+            assert axis == "x" or all(re.fullmatch("[0-9]+", text) for text in found), found
+    cut = browser.value(CUT)
+    assert not cut, f"on a phone: {cut}"
+    if shots:
+        (shots / "noisy_phone.png").write_bytes(browser.picture())
+
+
 def check_hostile(folder, browser):
     store = make_store(folder, "hostile", "--keys", "4", "--trials", "30", "--hostile")
     page, text = report(folder, "hostile", "--store", store)
@@ -281,6 +312,7 @@ def check_all(folder, browser):
     shots = pathlib.Path(sys.argv[sys.argv.index("--shots") + 1]).resolve() if "--shots" in sys.argv else None
     if shots:
         shots.mkdir(exist_ok=True)
+    check_noise(folder, browser, shots)
     check_page(browser, page)
     check_keyboard(browser, page)
     check_print(browser, page, shots or folder)

@@ -3,7 +3,7 @@
 """Makes a store of any size with invented times, for tests of programs that read stores: views, reports, limits by wall
 clock.
 
-Usage: sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N] [--faster F] [--hostile]
+Usage: sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N] [--faster F] [--noise N] [--hostile]
 
 Equal arguments give equal rows. --trials is per key. Half of the keys have an outdated template text. --hostile
 puts markup into every text.
@@ -83,9 +83,14 @@ def rows_of_key(number, arguments, digest, rng):
     for row in good[:3] + rows[:1]:
         row["created"] = created + ".000Z"  # trials of the final
     best = good[0]
+    default_timing = rows[0]["timing"]
+    if arguments.noise:  # a tie, whose interval is wide
+        median = best["timing"]["median_us"]
+        best["timing"] = {**best["timing"], "hi_us": median * (1 + arguments.noise)}
+        default_timing = {**best["timing"], "median_us": median * (1 + 3e-4 * number)}
     rows.append({
         **key, "kind": "winner", "config": best["config"], "timing": best["timing"],
-        "default_config": rows[0]["config"], "default_timing": rows[0]["timing"], "default_is_winner": best is rows[0],
+        "default_config": rows[0]["config"], "default_timing": default_timing, "default_is_winner": best is rows[0],
         "candidates": len(good), "complete": True, "why": "fastest by 1.0 %" + hostile, "created": created + ".000Z",
         "pinned": False})
     return rows
@@ -119,6 +124,7 @@ def main():
     parser.add_argument("--keys", type=int, default=12)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--faster", type=float, default=1.0, help="factor of every time")
+    parser.add_argument("--noise", type=float, default=0.0, help="width of winners' intervals, as a part of the median")
     parser.add_argument("--hostile", action="store_true")
     print(make(parser.parse_args()), "rows")
 

@@ -160,6 +160,21 @@ db_commands="ls show stats verify gc export import merge"
   [ "$(complete_words db sh)" = show ]
   [[ $(complete_words tune --se) == *"--seqlen"*"--serving"* ]]
   [ "$(complete_words tune --serving --dry)" = --dry-run ]
+  [ "$(complete_words tune --effort qu)" = quick ]
+  [ "$(complete_words tune --effort = qu)" = quick ]
+  [ "$(complete_words emit --arch rtx40)" = "rtx4080 rtx4090" ]
+  [ "$(complete_words emit --arch sm_80,l40)" = "sm_80,l40 sm_80,l40s" ]
+  [ "$(complete_words tune --as whisp)" = whisper ]
+  [ "$(complete_words compile --dtype bf16,fp)" = "bf16,fp16 bf16,fp32" ]
+  [[ $(complete_words explain --template prefill_sm9) == *prefill_sm90* ]]
+  [ "$(complete_words tune --problem see)" = "" ]
+  [[ " $(complete_words tune --problem seq) " == *" seqlen= "* ]]
+  [ "$(complete_words tune --problem op = append)" = append_kv ]
+  [ "$(complete_words tune --problem op = append_kv,dtype = bf)" = bf16 ]
+  [ "$(complete_words tune --problem op = append_kv,page_s)" = append_kv,page_size= ]
+  [ "$(complete_words tune --problem op=append_kv,dtype=bf)" = op=append_kv,dtype=bf16 ]  # as zsh has it
+  [ "$(complete_words completion f)" = fish ]
+  [ "$(complete_words tune --budget 1)" = "" ]  # any text
   attune completion tcsh
   refused 1 tcsh bash zsh fish
 }
@@ -173,6 +188,8 @@ db_commands="ls show stats verify gc export import merge"
       [[ $output == *"$name"* ]] || { echo "$shell lacks $name"; return 1; }
     done
   done
+  attune completion fish
+  [[ $output == *"-l effort -r -a 'quick normal exhaustive'"* && $output == *"-l as -r -a '"*" whisper "* ]]
   attune completion man
   [[ $output != *"serving VALUE"* && $output == *"page\\-size VALUE"* ]]
   if command -v man >/dev/null; then

@@ -155,7 +155,7 @@ class UnnamedFile {
 
 void read_capture(std::string_view text) {
   const UnnamedFile file(text);
-  workload_from_capture(file.path());
+  workload_from_captures({file.path()});
 }
 
 void read_model(std::string_view text) {

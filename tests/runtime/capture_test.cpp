@@ -108,5 +108,29 @@ TEST(Capture, AChildDoesNotWriteItsParentsCalls) {
   EXPECT_NE(text.find("\"calls\":5"), std::string::npos);
 }
 
+TEST(Capture, AForkedWorkerHasItsOwnFile) {
+  const testing::TemporaryFolder folder;
+  const auto file_of = [&](pid_t process) {
+    return folder / ("calls-" + std::to_string(process) + ".jsonl");
+  };
+  Capture capture(folder / "calls-%p.jsonl");
+  capture.note(problem(1));
+  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1));
+  counts->calls += 5;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    counts->calls += 2;
+    capture.write_counts();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  capture.write_counts();
+  EXPECT_THAT(text_of(file_of(getpid())), ::testing::HasSubstr("\"calls\":5"));
+  EXPECT_THAT(text_of(file_of(child)), ::testing::AllOf(::testing::HasSubstr(to_text(problem(1))),
+                                                        ::testing::HasSubstr("\"calls\":2")));
+}
+
 }  // namespace
 }  // namespace attune

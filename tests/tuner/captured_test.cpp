@@ -49,10 +49,10 @@ TEST_F(CapturedTest, CapturedProblemsAreReadLineByLine) {
       "{\"problem\": \"dtype=bf16,head_dim=64,heads=8/2,seqlen=33\"}\n\n{\"problem\": "
       "\"head_dim=64,heads=8/2,seqlen=33,dtype=bf16\"}\n"
       "{\"problem\": \"dtype=fp16,head_dim=64,heads=8/2,seqlen=34\", \"calls\": 3}\n");
-  EXPECT_EQ(workload_from_capture(path_).problems.size(), 2U);
+  EXPECT_EQ(workload_from_captures({path_}).problems.size(), 2U);
   const auto error_of = [&](const std::string& text) -> std::string {
     write(text);
-    return testing::error_text([&] { workload_from_capture(path_); });
+    return testing::error_text([&] { workload_from_captures({path_}); });
   };
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
               HasSubstr("line 2: not JSON"));
@@ -73,7 +73,7 @@ TEST_F(CapturedTest, LengthsOfABucketAreOneProblem) {
     text += line_of(decode(keys), keys == 700 ? 64 : 32);
   for (int64_t keys = 1025; keys < 1045; ++keys) text += line_of(decode(keys));
   write(text);
-  const Workload workload = workload_from_capture(path_);
+  const Workload workload = workload_from_captures({path_});
   ASSERT_EQ(workload.problems.size(), 2U);
   EXPECT_EQ(workload.problems[0].seqlen_kv, 700);
   EXPECT_EQ(workload.remarks.at(to_text(workload.problems[0])),
@@ -85,11 +85,11 @@ TEST_F(CapturedTest, TopKeepsTheLongestTime) {
   const std::string prompt = "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal";
   write(line_of(decode(1000), 100) + line_of(prompt, 100) + line_of(decode(100000), 1) +
         line_of(decode(1000), 3));
-  const Workload all = workload_from_capture(path_);
+  const Workload all = workload_from_captures({path_});
   EXPECT_EQ(all.problems.size(), 3U);
   EXPECT_EQ(all.problems[0].seqlen_q, 4096);
   EXPECT_THAT(all.remarks.at(to_text(all.problems[1])), HasSubstr("103 calls"));
-  const Workload two = workload_from_capture(path_, Target::kCuda, 2);
+  const Workload two = workload_from_captures({path_}, Target::kCuda, 2);
   EXPECT_EQ(two.problems.size(), 2U);
   EXPECT_EQ(texts(two), (std::vector{texts(all)[0], texts(all)[1]}));
   EXPECT_THAT(two.notes, ElementsAre(AllOf(HasSubstr("--top 2: 2 of 3 buckets are kept, with 9"),
@@ -99,7 +99,7 @@ TEST_F(CapturedTest, TopKeepsTheLongestTime) {
 // Nobody counts how often a graph is replayed, so its calls come before all others.
 TEST_F(CapturedTest, CallsInGraphsComeFirst) {
   write(line_of(decode(1000), 100000) + line_of(decode(100), 0, 32));
-  const Workload workload = workload_from_capture(path_, Target::kCuda, 1);
+  const Workload workload = workload_from_captures({path_}, Target::kCuda, 1);
   ASSERT_EQ(workload.problems.size(), 1U);
   EXPECT_EQ(workload.problems[0].seqlen_kv, 100);
   EXPECT_THAT(workload.remarks.begin()->second, HasSubstr("32 in CUDA graphs"));
@@ -111,12 +111,38 @@ TEST_F(CapturedTest, WithoutCountsTheLongestProblemsCount) {
   for (const int64_t keys : {129, 256, 200, 5000})
     text += "{\"problem\": \"" + decode(keys) + "\"}\n";
   write(text);
-  const Workload workload = workload_from_capture(path_);
+  const Workload workload = workload_from_captures({path_});
   ASSERT_EQ(workload.problems.size(), 2U);
   EXPECT_EQ(workload.problems[0].seqlen_kv, 5000);
   EXPECT_EQ(workload.problems[1].seqlen_kv, 256);
-  EXPECT_EQ(workload_from_capture(path_, Target::kCuda, 1).problems[0].seqlen_kv, 5000);
+  EXPECT_EQ(workload_from_captures({path_}, Target::kCuda, 1).problems[0].seqlen_kv, 5000);
   EXPECT_THAT(workload.remarks.at(to_text(workload.problems[1])), "3 shapes");
+}
+
+// Each worker of a program may write a file of its own.
+TEST_F(CapturedTest, FilesAreAddedUp) {
+  const std::filesystem::path folder = path_.string() + "_workers";
+  std::filesystem::create_directory(folder);
+  EXPECT_THAT(testing::error_text([&] { workload_from_captures({folder}); }, ErrorCode::kIo),
+              HasSubstr("the folder has no file *.jsonl"));
+  std::ofstream(folder / "7.jsonl") << line_of(decode(600), 5) << line_of(decode(900), 1);
+  std::ofstream(folder / "8.jsonl") << line_of(decode(700), 5) << line_of(decode(700), 5, 2);
+  std::ofstream(folder / "8.jsonl.part") << "no capture";
+  write(line_of(decode(600), 20) + line_of(decode(100), 3));
+  const Workload all = workload_from_captures({folder, path_});
+  ASSERT_EQ(all.problems.size(), 2U);
+  EXPECT_EQ(all.name, "3 captures");
+  EXPECT_EQ(all.problems[0].seqlen_kv, 600) << "25 calls, of two files, take the longest time";
+  EXPECT_THAT(all.remarks.at(to_text(all.problems[0])),
+              HasSubstr("3 shapes, 36 calls, 2 in CUDA graphs"));
+  EXPECT_EQ(texts(workload_from_captures({folder / "7.jsonl", folder / "8.jsonl", path_})),
+            texts(all));
+  write("oops\n");
+  EXPECT_THAT(testing::error_text([&] {
+                workload_from_captures({folder, path_});
+              }),
+              HasSubstr(path_.string() + ", line 1: not JSON"));
+  std::filesystem::remove_all(folder);
 }
 
 // A file may have many lines of one problem.
@@ -124,17 +150,17 @@ TEST_F(CapturedTest, CountsDoNotOverflow) {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += line_of(decode(100), 1'000'000'000'000'000);
   write(text);
-  EXPECT_THAT(workload_from_capture(path_).remarks.begin()->second,
+  EXPECT_THAT(workload_from_captures({path_}).remarks.begin()->second,
               HasSubstr("1000000000000000000 calls"));
 }
 
 TEST_F(CapturedTest, BadCountsAreRefused) {
   for (const char* value : {"-1", "1.5", "\"3\"", "9000000000000000000", "18446744073709551615"}) {
     write("{\"problem\": \"head_dim=64,heads=8,seqlen=3\", \"calls\": " + std::string(value) + "}");
-    EXPECT_THAT(testing::error_text([&] { workload_from_capture(path_); }),
+    EXPECT_THAT(testing::error_text([&] { workload_from_captures({path_}); }),
                 AllOf(HasSubstr("line 1: \"calls\" is "), HasSubstr("must be an integer")));
   }
-  EXPECT_THROW(workload_from_capture("/nonexistent/captured.jsonl"), Error);
+  EXPECT_THROW(workload_from_captures({"/nonexistent/captured.jsonl"}), Error);
 }
 
 }  // namespace

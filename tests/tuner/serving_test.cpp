@@ -237,6 +237,99 @@ TEST_F(ServingTest, AModelWithoutADecoderIsRefused) {
   EXPECT_THAT(refusal(kLlama, {Dtype::kE4m3}), HasSubstr("--dtype is e4m3 with --serving"));
 }
 
+// Returns the problems of the kind of layer with this name, as texts.
+std::vector<std::string> texts_of_kind(const Workload& workload, const std::string& name) {
+  for (const LayerKind& kind : workload.layer_kinds) {
+    if (kind.name != name) continue;
+    std::vector<std::string> texts;
+    for (const Problem& problem : kind.problems) texts.push_back(to_text(problem));
+    return texts;
+  }
+  ADD_FAILURE() << "no kind of layer is called " << name;
+  return {};
+}
+
+constexpr const char* kWhisper =
+    R"({"model_type": "whisper", "torch_dtype": "float16", "d_model": 1280,
+        "encoder_attention_heads": 20, "decoder_attention_heads": 20, "encoder_layers": 32,
+        "decoder_layers": 32, "max_source_positions": 1500, "max_target_positions": 448})";
+
+// A cache of what the decoder wrote, and one of the encoder's 1500 keys, which nothing appends to.
+TEST_F(ServingTest, ADecoderBesideAnEncoderHasTwoCaches) {
+  const Workload workload = workload_of(kWhisper, on_h200());
+  const std::string cached = "op=attention_kvcache,dtype=fp16,head_dim=64,heads=20/20,batch=";
+  const auto own = texts_of_kind(workload, "decoder, causal");
+  EXPECT_THAT(own, Contains(cached + "8,seqlen_q=1,seqlen_kv=448,mask=causal_bottom_right,"
+                                     "page_size=16"));
+  EXPECT_THAT(own, Contains(cached + "1,seqlen=448,mask=causal_bottom_right,page_size=16,"
+                                     "packed_q=1"))
+      << "no prompt is longer than the decoder's positions";
+  EXPECT_THAT(own, Contains(HasSubstr("op=append_kv")));
+  EXPECT_THAT(own, Each(Not(HasSubstr("seqlen_kv=1500"))));
+  const auto cross = texts_of_kind(workload, "cross-attention, 1500 cached keys, no append");
+  EXPECT_THAT(cross, Contains(cached + "8,seqlen_q=1,seqlen_kv=1500,mask=none,page_size=16"));
+  EXPECT_THAT(cross, Contains(cached + "8,seqlen_q=4,seqlen_kv=1500,mask=none,page_size=16,"
+                                       "packed_q=1"));
+  EXPECT_THAT(cross, Contains(cached + "1,seqlen_q=448,seqlen_kv=1500,mask=none,page_size=16,"
+                                       "packed_q=1"));
+  EXPECT_THAT(cross, Each(::testing::AllOf(HasSubstr("op=attention_kvcache"),
+                                           HasSubstr("seqlen_kv=1500,mask=none"))));
+  const auto encoder = texts_of_kind(workload, "encoder, both directions");
+  EXPECT_THAT(encoder,
+              Contains("dtype=fp16,head_dim=64,heads=20/20,batch=8,seqlen=1500,mask=none"));
+  EXPECT_FALSE(workload.decodes);
+  std::ofstream(path_) << kWhisper;
+  EXPECT_TRUE(workload_from_model(path_.string(), {}, Target::kCuda).decodes)
+      << "the program says that --serving tunes the rest";
+}
+
+// 32 layers of two caches: 1500 keys of the encoder and 448 of the decoder, 5120 bytes a key.
+TEST_F(ServingTest, BothCachesTakeMemory) {
+  const auto batches = [&](int64_t memory_bytes) {
+    ServingChoice serving;
+    serving.memory_bytes = memory_bytes;
+    std::set<int64_t> found;
+    for (const Problem& p : workload_of(kWhisper, serving).problems)
+      if (is_decode(p)) found.insert(p.batch);
+    return found;
+  };
+  constexpr int64_t kRequest = int64_t{32} * (1500 + 448) * 5120;
+  EXPECT_EQ(batches(2 * 8 * kRequest), (std::set<int64_t>{1, 8}));
+  EXPECT_EQ(batches(2 * 8 * kRequest - 2), std::set<int64_t>{1});
+}
+
+TEST_F(ServingTest, AnEncodersLengthIsTheRequestsUnlessTheModelFixesIt) {
+  const Workload workload = workload_of(
+      R"({"model_type": "bart", "torch_dtype": "float16", "d_model": 1024,
+          "max_position_embeddings": 1024})",
+      on_h200());
+  const auto cross =
+      texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
+  EXPECT_THAT(cross, Contains("op=attention_kvcache,dtype=fp16,head_dim=64,heads=16/16,batch=32,"
+                              "seqlen_q=1,seqlen_kv=1024,mask=none,page_size=16"));
+  EXPECT_THAT(cross, Each(Not(HasSubstr("append_kv"))));
+  const auto own = texts_of_kind(workload, "decoder, causal");
+  EXPECT_THAT(own, Contains(HasSubstr("op=append_kv")));
+  EXPECT_THAT(own, Each(Not(HasSubstr("seqlen=8192"))));
+}
+
+// Ops over caches take no bias. The decoder's rows are tuned as they are called without a cache.
+TEST_F(ServingTest, RowsUnderABiasAreTunedWithoutACache) {
+  const Workload workload =
+      workload_of(R"({"model_type": "t5", "torch_dtype": "bfloat16", "d_model": 512})", on_h200());
+  const auto own = texts_of_kind(workload, "decoder, causal");
+  EXPECT_THAT(own, Contains(::testing::StartsWith(
+                       "dtype=bf16,head_dim=64,heads=8/8,batch=8,seqlen_q=1,seqlen_kv=8192,")));
+  EXPECT_THAT(own, Each(HasSubstr("bias=")));
+  EXPECT_THAT(workload.notes, Contains(HasSubstr("decoder, causal: a cache beside bias is not "
+                                                 "supported yet; kernels are tuned without it")));
+  const auto cross =
+      texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
+  EXPECT_THAT(cross, Contains(::testing::StartsWith(
+                         "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/8,batch=8,seqlen_q=1,"
+                         "seqlen_kv=8192,mask=none,page_size=16,scale=1")));
+}
+
 TEST_F(ServingTest, ImagesKeepTheirProblems) {
   const Workload workload = workload_of(
       R"({"model_type": "llava", "torch_dtype": "float16", "text_config": {"model_type": "llama"},

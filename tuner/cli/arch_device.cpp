@@ -6,15 +6,15 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/cuda/cuda_device.hpp"
-#include "tuner/cli/kernel_choice.hpp"
 
 namespace attune::cli {
 namespace {
 
-DeviceIdentity identity_of(const Arch& arch) {
+DeviceIdentity identity_of(const NamedArch& named) {
+  const Arch& arch = named.arch;
   constexpr int kBusBits = 4096;
   constexpr double kBytesPerClock = 2.0 * kBusBits / 8;  // two edges carry data
-  const KnownDevice& typical = typical_device(arch);
+  const KnownDevice& typical = named.device();
   DeviceIdentity identity;
   identity.arch = fmt::format("sm_{}", arch.compute_capability);
   identity.sm_count = typical.facts.sm_count;
@@ -30,8 +30,8 @@ DeviceIdentity identity_of(const Arch& arch) {
 
 class ArchDevice final : public Device {
  public:
-  explicit ArchDevice(const Arch& arch)
-      : arch_(arch), identity_(identity_of(arch)), facts_(typical_device(arch).facts) {}
+  explicit ArchDevice(const NamedArch& named)
+      : arch_(named.arch), identity_(identity_of(named)), facts_(named.device().facts) {}
 
   Target target() const override { return Target::kCuda; }
   const DeviceIdentity& identity() const override { return identity_; }
@@ -69,12 +69,13 @@ class ArchDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<const Device> device_of_arch(const Arch& arch) {
+std::shared_ptr<const Device> device_of_arch(const NamedArch& named) {
+  const Arch& arch = named.arch;
   if (arch.target != Target::kCuda)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--arch is {}; must be the arch of a GPU (for a CPU, --target cpu)",
                             arch.name()));
-  return std::make_shared<ArchDevice>(arch);
+  return std::make_shared<ArchDevice>(named);
 }
 
 }  // namespace attune::cli

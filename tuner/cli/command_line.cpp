@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <sstream>
 
 namespace attune::cli {
 namespace {
@@ -54,6 +56,18 @@ CLI::Validator natural_number() {
           "INTEGER"};
 }
 
+constexpr std::string_view kWordsOf = "one of: ";
+
+// Returns the words of Option::one_of.
+std::vector<std::string> words_of(CLI::Option* option) {
+  try {
+    std::istringstream name(option->get_validator(0)->get_name().substr(kWordsOf.size()));
+    return {std::istream_iterator<std::string>(name), {}};
+  } catch (const CLI::OptionNotFound&) {  // it has no validator
+    return {};
+  }
+}
+
 // Returns the command that was parsed last.
 CLI::App* deepest(CLI::App* app) {
   const std::vector<CLI::App*> parsed = app->get_subcommands();
@@ -93,8 +107,10 @@ Option& Option::repeated() {
   return *this;
 }
 
+// The validator's name keeps the words for words_of.
 Option& Option::one_of(std::vector<std::string> words) {
-  option_->check(CLI::IsMember(std::move(words)));
+  const std::string name = fmt::format("{}{}", kWordsOf, fmt::join(words, " "));
+  option_->check(CLI::IsMember(std::move(words)), name);
   return *this;
 }
 
@@ -184,11 +200,11 @@ std::vector<std::string> Command::option_names() const {
 
 std::vector<Command::OptionText> Command::options() const {
   std::vector<OptionText> texts;
-  for (const CLI::Option* option : app_->get_options()) {
+  for (CLI::Option* option : app_->get_options()) {
     const std::vector<std::string>& names = option->get_lnames();
     if (option == app_->get_help_ptr()) continue;
     texts.push_back({names.empty() ? option->get_name() : "--" + names.front(),
-                     option->get_description(), option->get_expected_max() > 0});
+                     option->get_description(), option->get_expected_max() > 0, words_of(option)});
   }
   return texts;
 }

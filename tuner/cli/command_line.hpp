@@ -63,6 +63,7 @@ class Command {
     std::string name;  // "--json", or "MODEL"
     std::string what;
     bool has_value = false;
+    std::vector<std::string> words;  // of one_of: the only values; empty: others
   };
   std::vector<OptionText> options() const;  // without --help
 

@@ -14,6 +14,7 @@
 #include "generator/core/system/error.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/record_output.hpp"
+#include "tuner/cli/usage.hpp"
 
 namespace attune::cli {
 namespace {
@@ -116,62 +117,74 @@ Arch checked_arch(const std::string& name) {
   return arch;
 }
 
-struct GpuName {
-  const char* gpu;
-  const char* arch;
-};
-constexpr GpuName kGpuNames[] = {{"t4", "sm_75"},      {"a100", "sm_80"},    {"a10", "sm_86"},
-                                 {"a40", "sm_86"},     {"l4", "sm_89"},      {"l40", "sm_89"},
-                                 {"l40s", "sm_89"},    {"h100", "sm_90a"},   {"h200", "sm_90a"},
-                                 {"h800", "sm_90a"},   {"h20", "sm_90a"},    {"gh200", "sm_90a"},
-                                 {"b200", "sm_100"},   {"gb200", "sm_100"},  {"b300", "sm_103"},
-                                 {"rtx3090", "sm_86"}, {"rtx4090", "sm_89"}, {"rtx5090", "sm_120"}};
+// Returns the arch of a name that is neither a machine's word, nor begins with sm_ or cpu:.
+NamedArch gpu_by_name(const std::string& name) {
+  if (const KnownGpu* gpu = find_gpu(name)) return {parse_arch(gpu->arch), gpu};
+  std::vector<std::string> known = gpu_names();
+  known.insert(known.end(), {"auto", "native", "cpu"});
+  known.insert(known.end(), known_cuda_archs().begin(), known_cuda_archs().end());
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("arch is \"{}\"; must be sm_75 ... sm_121, native, cpu, cpu:<llvm cpu "
+                          "name>, or a GPU that --help lists, such as a100, h100 or l4{}",
+                          name, suggestion(name, known)));
+}
+
+// True if the device is the GPU, by the beginning of its name: "NVIDIA H100 80GB HBM3".
+bool is_called(const Device& device, const KnownGpu& gpu) {
+  const std::string name = device.identity().name + " ";
+  return name.starts_with(std::string(gpu.device.name) + " ");
+}
 
 }  // namespace
 
 std::string arch_meant(const std::string& name) {
   if (name == "native") return "auto";
   if (name == "sm_90") return "sm_90a";
-  for (const GpuName& known : kGpuNames)
-    if (name == known.gpu) return known.arch;
-  return name;
+  const KnownGpu* const gpu = find_gpu(name);
+  return gpu != nullptr ? std::string(gpu->arch) : name;
 }
 
-std::string known_gpus() {
-  std::string names;
-  for (const GpuName& known : kGpuNames)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.gpu);
-  return names;
+std::string arch_help() {
+  return fmt::format(
+      "sm_75 ... sm_121, cpu, and auto or native (this machine's arch). sm_90 means sm_90a. A "
+      "GPU's "
+      "name means its arch, with defaults for that GPU: {}",
+      fmt::join(gpu_names(), ", "));
 }
 
-Arch arch_by_name(const std::string& given) {
-  const std::string name = arch_meant(given);
-  if (name != "auto" && name != "cpu") return checked_arch(name);
+NamedArch arch_by_name(const std::string& given) {
+  const std::string name = given == "native" ? "auto" : given == "sm_90" ? "sm_90a" : given;
+  if (name.starts_with("sm_") || name.starts_with("cpu:")) return {checked_arch(name)};
+  if (name != "auto" && name != "cpu") return gpu_by_name(name);
   if (name == "auto") {
-    if (const auto device = try_open_cuda(nullptr)) return device->archs().front();
+    if (const auto device = try_open_cuda(nullptr)) return {device->archs().front()};
   }
-  return cpu_toolchain().host_arch();
+  return {cpu_toolchain().host_arch()};
 }
 
-std::vector<Arch> archs_by_name(const std::string& list) {
-  std::vector<Arch> archs;
+std::vector<NamedArch> archs_by_name(const std::string& list) {
+  std::vector<NamedArch> archs;
   if (list == "all") {
-    for (const std::string& name : known_cuda_archs()) archs.push_back(parse_arch(name));
+    for (const std::string& name : known_cuda_archs()) archs.push_back({parse_arch(name)});
     return archs;
   }
   for (const std::string& name : split_list(list, "--arch")) archs.push_back(arch_by_name(name));
   return archs;
 }
 
-FactsSource facts_for(const Arch& arch) {
-  if (const auto device = device_with(arch))
-    return {device->facts(), device->identity().facts_title(), true};
-  const KnownDevice& typical = typical_device(arch);
+FactsSource facts_for(const NamedArch& named) {
+  const Arch& arch = named.arch;
+  const auto here = device_with(arch);
+  if (here != nullptr && (named.gpu == nullptr || is_called(*here, *named.gpu)))
+    return {here->facts(), here->identity().facts_title(), true};
+  const KnownDevice& device = named.device();
   const std::string facts =
-      arch.target == Target::kCuda ? fmt::format(" ({})", to_text(typical.facts)) : "";
-  return {typical.facts,
-          fmt::format("{}{}, a typical {} device, because this machine has none", typical.name,
-                      facts, arch.name()),
+      arch.target == Target::kCuda ? fmt::format(" ({})", to_text(device.facts)) : "";
+  return {device.facts,
+          named.gpu != nullptr
+              ? fmt::format("{}{} of arch {}", device.name, facts, arch.name())
+              : fmt::format("{}{}, a typical {} device, because this machine has none", device.name,
+                            facts, arch.name()),
           false};
 }
 

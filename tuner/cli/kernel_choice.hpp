@@ -9,6 +9,7 @@
 
 #include "generator/compile/compiler.hpp"
 #include "generator/template_registry.hpp"
+#include "tuner/cli/known_gpus.hpp"
 
 namespace attune::cli {
 
@@ -28,19 +29,30 @@ struct KernelChoice {
   Config config;
 };
 
+// An arch, and the GPU whose name the user gave for it, if any (known_gpus.hpp).
+struct NamedArch {
+  Arch arch;
+  const KnownGpu* gpu = nullptr;
+
+  // Returns the facts to assume on a machine without such a device.
+  const KnownDevice& device() const { return gpu != nullptr ? gpu->device : typical_device(arch); }
+};
+
 // Returns the arch that a user means: "sm_90a" for "sm_90" or "h100", since kernels for Hopper are
 // made for sm_90a alone, and "auto" for "native". Returns other names as they are.
 std::string arch_meant(const std::string& name);
-// Names of GPUs that arch_meant knows, for messages: "a100, h100, ...".
-std::string known_gpus();
+// Returns the help of --arch: what its names mean, and the names of GPUs.
+std::string arch_help();
 // Parses such a name. "auto" means this machine's arch: that of its GPU if a driver answers, else
-// that of its CPU. Throws kDriver or kCompile if neither is available.
-Arch arch_by_name(const std::string& name);
+// that of its CPU. Throws kDriver or kCompile if neither is available, and kInvalidArgument, with
+// similar names, for an unknown name.
+NamedArch arch_by_name(const std::string& name);
 // Parses a list of such names; "all" means every CUDA arch that attune knows.
-std::vector<Arch> archs_by_name(const std::string& list);
+std::vector<NamedArch> archs_by_name(const std::string& list);
 
-// Returns this machine's device if it runs images of `arch`, else a typical device of that arch.
-FactsSource facts_for(const Arch& arch);
+// Returns this machine's device if it runs images of the arch and is no other GPU than the named
+// one. Otherwise returns the named GPU, or a typical device of the arch.
+FactsSource facts_for(const NamedArch& arch);
 
 // Returns the kernel that the texts name. An empty template_name selects the best template that
 // serves the problem. An empty config_text selects the template's default config; otherwise it

@@ -45,16 +45,6 @@ bool begins_with(const std::string& text, const std::string& beginning) {
   return !beginning.empty() && text.compare(0, beginning.size(), beginning) == 0;
 }
 
-// Returns "; did you mean tune?", or nothing.
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  std::vector<std::string> near;
-  const size_t allowed = std::max<size_t>(1, word.size() / 3);
-  for (const std::string& one : known)
-    if (distance(word, one) <= allowed || is_swapped(word, one) || begins_with(one, word))
-      near.push_back(one);
-  return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
-}
-
 // Adds the paths of the commands below `at` that have the option.
 void add_owners(const Command& at, const std::string& option, std::vector<std::string>* owners) {
   for (const Command& one : at.commands()) {
@@ -102,6 +92,15 @@ std::optional<Command> command_named(const Command& at, const std::string& word)
 }
 
 }  // namespace
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  std::vector<std::string> near;
+  const size_t allowed = std::max<size_t>(1, word.size() / 3);
+  for (const std::string& one : known)
+    if (distance(word, one) <= allowed || is_swapped(word, one) || begins_with(one, word))
+      near.push_back(one);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
+}
 
 std::vector<std::string> with_help_option(std::vector<std::string> words) {
   if (words.empty() || words.front() != "help") return words;

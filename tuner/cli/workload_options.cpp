@@ -19,9 +19,12 @@ namespace attune::cli {
 void add_workload_options(Command command, WorkloadOptions* options) {
   add_model_options(command, options);
   add_problem_option(command, &options->problems);
-  command.add_option("--captured", options->captured,
-                     "File of problems that a program captured with ATTUNE_CAPTURE=FILE. Lengths "
-                     "of one bucket are merged");
+  command
+      .add_option("--captured", options->captured,
+                  "File of problems that a program captured with ATTUNE_CAPTURE=FILE, or a folder "
+                  "with such files (*.jsonl); may be given several times. Counts are added up, and "
+                  "lengths of one bucket are merged")
+      .repeated();
   command
       .add_option("--top", options->top,
                   "With --captured: keep this many buckets, those with the longest time")
@@ -186,7 +189,8 @@ Workload workload_of(const WorkloadOptions& options, Target target, int64_t memo
     parts.push_back(workload_from_model(options.model, choice, target, options.read_as));
   if (!options.problems.empty()) parts.push_back(workload_from_problems(options.problems, choice));
   if (!options.captured.empty()) {
-    parts.push_back(workload_from_capture(options.captured, target, options.top));
+    parts.push_back(workload_from_captures({options.captured.begin(), options.captured.end()},
+                                           target, options.top));
     for (Problem& problem : parts.back().problems) choice.complete(&problem);
   }
   if (parts.empty())

@@ -21,7 +21,7 @@ struct WorkloadOptions {
   std::string model;                     // path, or name in the Hugging Face cache
   std::string read_as;                   // a model_type
   std::vector<std::string> problems;     // texts
-  std::string captured;                  // path of JSON lines
+  std::vector<std::string> captured;     // paths of JSON lines, or of their folders
   int top = 0;                           // buckets of --captured to keep; 0: all
   std::string seqlens, batches, dtypes;  // lists as given
   std::string accuracy, v_layout;        // for 8-bit operands; as given

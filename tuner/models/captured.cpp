@@ -148,24 +148,62 @@ std::string remark_of(const Bucket& bucket, double all_s) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-}  // namespace
+std::string paths_text(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::string> texts;
+  for (const std::filesystem::path& path : paths) texts.push_back(path.string());
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
 
-Workload workload_from_capture(const std::filesystem::path& path, Target target, int top) {
+// Replaces each folder by its *.jsonl.
+std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path& path : paths) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    const size_t first = files.size();
+    for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+         at.increment(error))
+      if (at->path().extension() == ".jsonl") files.push_back(at->path());
+    if (error || files.size() == first)
+      throw Error(ErrorCode::kIo,
+                  fmt::format("{}: {}", path.string(),
+                              error ? error.message() : "the folder has no file *.jsonl"));
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(first), files.end());
+  }
+  return files;
+}
+
+void add_file(const std::filesystem::path& path, Buckets* buckets) {
   constexpr size_t kMostBytes = size_t{1} << 30;
   std::istringstream file(
       read_file("the captured problems", path, kMostBytes, FileKinds::kStreamsToo));
-  Buckets buckets(target);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number)
     if (line.find_first_not_of(" \t\r") != std::string::npos)
-      buckets.add(captured_problem(line, fmt::format("{}, line {}", path.string(), number)));
+      buckets->add(captured_problem(line, fmt::format("{}, line {}", path.string(), number)));
+}
+
+}  // namespace
+
+Workload workload_from_captures(const std::vector<std::filesystem::path>& paths, Target target,
+                                int top) {
+  Buckets buckets(target);
+  std::vector<std::string> names;
+  for (const std::filesystem::path& path : files_of(paths)) {
+    add_file(path, &buckets);
+    names.push_back(path.stem().string());
+  }
   const std::vector<const Bucket*> sorted = buckets.sorted();
   if (sorted.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: the file has no captured problem", path.string()));
+                fmt::format("{}: no captured problem is there", paths_text(paths)));
   double all_s = 0, kept_s = 0;
   for (const Bucket* bucket : sorted) all_s += bucket->all_s;
-  Workload workload{.name = path.stem().string()};
+  Workload workload{.name = names.size() == 1 ? names.front()
+                                              : fmt::format("{} captures", names.size())};
   for (const Bucket* bucket : sorted) {
     if (top > 0 && workload.problems.size() == static_cast<size_t>(top)) break;
     kept_s += bucket->all_s;

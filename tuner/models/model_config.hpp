@@ -31,6 +31,7 @@ struct CacheUse {
   int latent_qk = 0, latent_v = 0;
   int rotary_dim = 0;  // columns that are turned by rotary angles; 0: none
   bool rotary_interleaved = false;
+  bool is_cross = false;  // holds an encoder's keys: written once a request, seen by all rows
 };
 
 // One kind of attention layer: the Problem without lengths and batch.

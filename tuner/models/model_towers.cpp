@@ -347,8 +347,10 @@ class Tower {
     AttentionLayer& self = add("causal", layers, Lengths::kEncoder, causal);
     self.max_seqlen = positions;
     self.not_supported = features;
+    self.cache = read_cache_use(fields_, causal);
     AttentionLayer& over = add("cross-attention", layers, Lengths::kEncoder, cross);
     over.max_seqlen = positions;
+    over.cache = CacheUse{.is_cross = true};
   }
 
   void encoder_decoder() {
@@ -385,7 +387,10 @@ class Tower {
     if (speech) fix_lengths(first, fields_.integer({"max_source_positions"}));
     AttentionLayer* const cross = add_kind("cross-attention", decoder_layers, decoder);
     if (speech) cross->fixed_seqlen_kv = fields_.integer({"max_source_positions"});
-    add_kind("decoder, causal", decoder_layers, causal)->not_supported = features;
+    cross->cache = CacheUse{.is_cross = true};
+    AttentionLayer* const self = add_kind("decoder, causal", decoder_layers, causal);
+    self->not_supported = features;
+    self->cache = read_cache_use(fields_, causal);
   }
 
   const ModelFields& fields_;

@@ -22,13 +22,20 @@ Dtype dtype_of_cache(const ServingChoice& serving, const ModelConfig& model, Dty
   return serving.dtype_kv.value_or(model.cache_dtype.value_or(dtype));
 }
 
+// Returns the keys that a request of `keys` keys has in this layer's cache.
+int64_t length_of(const AttentionLayer& layer, int64_t keys) {
+  if (layer.fixed_seqlen_kv > 0) return layer.fixed_seqlen_kv;
+  return layer.ends_at_max && !layer.cache->is_cross ? std::min(keys, layer.max_seqlen) : keys;
+}
+
 // Returns the bytes that a request of `keys` keys takes in the caches of all layers.
 double request_bytes(const ModelConfig& model, Dtype cache, int64_t keys) {
   double bytes = 0;
   for (const AttentionLayer& layer : model.layers) {
     if (!layer.cache) continue;
     const Problem& p = layer.problem;
-    const int64_t seen = p.window_left >= 0 ? std::min(keys, p.window_left + 1) : keys;
+    const int64_t own = length_of(layer, keys);
+    const int64_t seen = p.window_left >= 0 ? std::min(own, p.window_left + 1) : own;
     const int64_t columns = layer.cache->latent_qk > 0
                                 ? layer.cache->latent_qk
                                 : int64_t{p.num_heads_kv} * (p.head_dim_qk + p.head_dim_v);
@@ -41,7 +48,7 @@ double request_bytes(const ModelConfig& model, Dtype cache, int64_t keys) {
 int64_t most_positions(const ModelConfig& model) {
   int64_t most = 0;
   for (const AttentionLayer& layer : model.layers)
-    if (layer.cache) most = std::max(most, layer.max_seqlen);
+    if (layer.cache && !layer.cache->is_cross) most = std::max(most, layer.max_seqlen);
   return most;
 }
 
@@ -62,7 +69,7 @@ Problem over_cache(const AttentionLayer& layer, Op op, Dtype dtype, Dtype cache)
   p.dtype_q = p.dtype_o = dtype;
   p.dtype_kv = cache;
   p.fp8 = {};
-  p.mask = Mask::kCausalBottomRight;
+  p.mask = layer.cache->is_cross ? Mask::kNone : Mask::kCausalBottomRight;
   p.scores.prefix = p.scores.key_lengths = p.scores.documents = false;
   p.scores.chunk = 0;  // the engine gives the keys of the last chunk
   return p;
@@ -83,6 +90,22 @@ const ScoreFeature* feature_without_cache(const Problem& p) {
   for (const ScoreFeature* feature : score_features())
     if (!feature->over_caches && feature->is_on(p)) return feature;
   return nullptr;
+}
+
+// Returns the decoding of a layer whose scores ops over caches do not take: one row over keys that
+// lie together, as a program without such a cache calls it.
+std::vector<Problem> rows_over_keys(const ServingSizes& sizes, const AttentionLayer& layer,
+                                    Dtype dtype) {
+  std::vector<Problem> problems;
+  for (const auto& [batch, keys] : sizes.decode) {
+    Problem p = layer.problem;
+    p.dtype_q = p.dtype_kv = p.dtype_o = dtype;
+    p.batch = batch;
+    p.seqlen_q = 1;
+    p.seqlen_kv = length_of(layer, keys);
+    problems.push_back(p);
+  }
+  return problems;
 }
 
 class LayerProblems {
@@ -109,8 +132,10 @@ class LayerProblems {
     for (const int64_t batch : batches())
       if (batch > 1 && batch <= kMostDrafting) add(true, batch, kDraftedRows, keys_for(batch));
     if (!is_latent()) add_chunks();
-    add_prompts();
-    add_appends();
+    if (!cache_.is_cross) {  // an encoder's keys are written before the first row
+      add_prompts();
+      add_appends();
+    }
     return std::move(problems_);
   }
 
@@ -152,8 +177,13 @@ class LayerProblems {
 
   // Chunked layers see the keys of one chunk alone.
   int64_t seen(int64_t keys) const {
-    const int64_t chunk = layer_.problem.scores.chunk;
-    return chunk > 0 ? std::min(keys, chunk) : keys;
+    const int64_t chunk = layer_.problem.scores.chunk, own = length_of(layer_, keys);
+    return chunk > 0 ? std::min(own, chunk) : own;
+  }
+
+  // Returns the rows of a prompt: no more than the model has positions.
+  int64_t prompt_rows(int64_t rows) const {
+    return std::max<int64_t>(1, layer_.max_seqlen > 0 ? std::min(rows, layer_.max_seqlen) : rows);
   }
 
   void add(bool packed, int64_t batch, int64_t rows, int64_t keys) {
@@ -161,25 +191,23 @@ class LayerProblems {
     p.cache.packed_q = packed;
     p.batch = batch;
     p.seqlen_q = rows;
-    p.seqlen_kv = seen(std::max(keys, rows));
-    if (p.seqlen_kv >= rows) problems_.push_back(p);
+    p.seqlen_kv = seen(cache_.is_cross ? keys : std::max(keys, rows));
+    if (cache_.is_cross || p.seqlen_kv >= rows) problems_.push_back(p);
   }
 
   // A step's rows are one long chunk, or chunks of several prompts.
   void add_chunks() {
     int64_t longest = 0;
     for (const auto& [batch, keys] : sizes_.decode) longest = std::max(longest, keys);
-    const int64_t rows = sizes_.max_batch_tokens,
-                  each = std::max<int64_t>(rows / kPromptsOfAStep, 1);
-    add(true, 1, rows, std::max(longest, rows));
-    add(true, kPromptsOfAStep, each, std::max(std::min(longest, kUsualKeys), each));
+    add(true, 1, prompt_rows(sizes_.max_batch_tokens), longest);
+    add(true, kPromptsOfAStep, prompt_rows(sizes_.max_batch_tokens / kPromptsOfAStep),
+        std::min(longest, kUsualKeys));
   }
 
   void add_prompts() {
-    const int64_t rows = sizes_.max_batch_tokens,
-                  each = std::max<int64_t>(rows / kPromptsOfAStep, 1);
-    for (const auto& [batch, length] :
-         {std::pair<int64_t, int64_t>{1, rows}, {kPromptsOfAStep, each}}) {
+    const int64_t rows = sizes_.max_batch_tokens;
+    for (const auto& [batch, length] : {std::pair<int64_t, int64_t>{1, prompt_rows(rows)},
+                                        {kPromptsOfAStep, prompt_rows(rows / kPromptsOfAStep)}}) {
       Problem p = prompts_;
       p.cache.packed_q = p.cache.packed_kv = true;
       p.batch = batch;
@@ -315,8 +343,8 @@ std::vector<Problem> serving_problems(const ServingChoice& serving, const Servin
   }
   const Problem probe = over_cache(layer, Op::kAttentionKvCache, dtype, cache);
   if (const ScoreFeature* feature = feature_without_cache(probe)) {
-    not_supported->push_back(fmt::format("{} over a cache", feature->field));
-    return {};
+    not_supported->push_back(fmt::format("a cache beside {}", feature->field));
+    return rows_over_keys(sizes, layer, dtype);
   }
   return LayerProblems(serving, sizes, layer, dtype, cache).all();
 }

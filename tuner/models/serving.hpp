@@ -49,8 +49,10 @@ struct ServingSizes {
 ServingSizes serving_sizes(const ServingChoice& serving, const ModelConfig& model, Dtype dtype,
                            Target target);
 
-// Returns the problems of one kind of layer, or nothing for a layer without a cache. Sets
-// *not_supported, unless it is empty, to a feature of the layer that ops over caches do not take.
+// Returns the problems of one kind of layer, or nothing for a layer without a cache. Adds to
+// *not_supported a cache that no kernel serves. If ops over caches do not take the layer's scores,
+// the problems have one row and keys that lie together. The cache of an encoder's keys has no
+// appends: its keys are written once a request.
 std::vector<Problem> serving_problems(const ServingChoice& serving, const ServingSizes& sizes,
                                       const AttentionLayer& layer, const ModelConfig& model,
                                       Dtype dtype, std::vector<std::string>* not_supported);

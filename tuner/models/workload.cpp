@@ -212,7 +212,7 @@ std::map<Dtype, ServingSizes> sizes_by_dtype(const ModelConfig& model, const Sha
   if (!decodes(model))
     throw Error(ErrorCode::kInvalidArgument,
                 "--serving is given, but the model has no decoder whose caches attune reads; must "
-                "be a model that generates tokens, without an encoder");
+                "be a model that generates tokens");
   if (!choice.seqlens.empty() && std::all_of(model.layers.begin(), model.layers.end(),
                                              [](const auto& layer) { return layer.cache; }))
     throw Error(ErrorCode::kInvalidArgument,
@@ -228,6 +228,13 @@ std::map<Dtype, ServingSizes> sizes_by_dtype(const ModelConfig& model, const Sha
       if (std::find(notes->begin(), notes->end(), note) == notes->end()) notes->push_back(note);
   }
   return sizes;
+}
+
+// Returns the layer's name. With --serving, it says what a cache of an encoder's keys has.
+std::string name_of(const AttentionLayer& layer, const ShapeChoice& choice) {
+  if (!choice.serving || !layer.cache || !layer.cache->is_cross) return layer.name;
+  if (layer.fixed_seqlen_kv == 0) return layer.name + ", cached keys of the encoder, no append";
+  return fmt::format("{}, {} cached keys, no append", layer.name, layer.fixed_seqlen_kv);
 }
 
 void add_notes(const LayerKind& kind, Workload* workload) {
@@ -263,7 +270,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
   note_padding(model, choice, &workload.notes);
   note_fixed_lengths(model, choice, &workload.notes);
   for (const AttentionLayer& layer : model.layers) {
-    LayerKind kind{layer.name, layer.layers, {}, layer.not_supported, layer.refused};
+    LayerKind kind{name_of(layer, choice), layer.layers, {}, layer.not_supported, layer.refused};
     std::set<std::string> of_kind;
     for (Dtype dtype : dtypes) {
       if (!layer.refused.empty()) break;

@@ -6,6 +6,7 @@ PyTorch."""
 import importlib
 import importlib.metadata
 import importlib.util
+import pkgutil
 import sys
 import types
 import unittest
@@ -93,6 +94,26 @@ class ImportsTest(Installed):
             ("import flash_attn.ops.rms_norm", r"flash_attn.ops.rms_norm; use torch.nn.functional.rms_norm\(\)")):
             with self.subTest(line), self.assertRaisesRegex(ImportError, message):
                 exec(line, {})
+
+    def test_probes_for_modules_that_attune_lacks(self):
+        """find_spec() returns None, as for a package that lacks them; imports raise ModuleNotFoundError."""
+        for name in ("flash_attn.losses", "flash_attn.ops.rms_norm", "flash_attn.layers.patch_embed",
+                     "flash_attn_interface.made_up", "flash_attn_3.ops", "flash_attn.cute.made_up"):
+            with self.subTest(name):
+                self.assertIsNone(importlib.util.find_spec(name))
+                with self.assertRaisesRegex(ModuleNotFoundError, "attune does not serve") as caught:
+                    importlib.import_module(name)
+                self.assertEqual(caught.exception.name, name)
+                self.assertNotIn(name, sys.modules)
+        self.assertIsNone(importlib.util.find_spec(".losses", "flash_attn"))
+        for probe in (lambda: importlib.util.find_spec("flash_attn.losses.cross_entropy"),
+                      lambda: importlib.import_module("flash_attn.losses.cross_entropy"),
+                      lambda: exec("import flash_attn.losses.cross_entropy", {})):
+            with self.assertRaisesRegex(ModuleNotFoundError, "flash_attn.losses; use torch.nn") as caught:
+                probe()
+            self.assertEqual(caught.exception.name, "flash_attn.losses")
+        self.assertIsNone(importlib.util.find_spec("flash_attn_2_cuda"))
+        self.assertEqual(list(pkgutil.iter_modules(importlib.import_module("flash_attn").__path__)), [])
 
     def test_einops_under_their_name(self):
         einops = types.ModuleType("einops")

@@ -103,6 +103,19 @@ class Wheels(unittest.TestCase):
             versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", path))
             self.assertLessEqual(max(tuple(map(int, version)) for version in versions), (2, 28), path.name)
 
+    def test_sums_and_licences(self):
+        folder = self.sdist.parent
+        checked = output("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=folder)
+        self.assertEqual({line.split(":")[0] for line in checked.splitlines()},
+                         {path.name for path in (*self.wheels.values(), self.sdist)} | {"LICENSES.txt"})
+        text = (folder / "LICENSES.txt").read_text()
+        cmake = (ROOT / "runtime/cmake/wheel.cmake").read_text()
+        for name, packages in zip(("attune_kernels", "attune_kernels_cpu"),
+                                  re.findall(r"set\(attune_linked (.*)\)", cmake), strict=True):
+            listed = text.split(f"{self.wheels[name].name}\n")[1].split("\n\n")[0]
+            self.assertEqual([line.split()[0] for line in listed.splitlines()], sorted(packages.split()))
+            self.assertNotIn("see the text", listed)
+
     def test_one_command_installs_both_from_a_checkout(self):
         """pip asks no index for either of them."""
         python = new_environment(self.folder, "checkout", "scikit-build-core", "ninja")

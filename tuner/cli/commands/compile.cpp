@@ -72,15 +72,16 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   MachineOptions machine;
   machine.store = options.store;
   read_stored_programs(machine, options.workload.problems);
-  const std::vector<Arch> archs = archs_by_name(options.archs);
+  const std::vector<NamedArch> archs = archs_by_name(options.archs);
   std::map<Target, Workload> of_target;  // a model's types and lengths differ on CPUs
-  for (const Arch& arch : archs) {
+  for (const NamedArch& named : archs) {
+    const Arch& arch = named.arch;
     if (of_target.count(arch.target) == 0)
       of_target[arch.target] = workload_of(options.workload, arch.target);
     Workload& own = of_target[arch.target];
     require_programs(own.problems);
     note_slow_kernels(arch, &own);
-    const FactsSource source = facts_for(arch);
+    const FactsSource source = facts_for(named);
     if (!source.is_here) add_note("default configs are chosen for " + source.text, &own);
     const Compiler& compiler = compiler_for(arch);
     for (const Problem& problem : forms_of(own.problems)) {
@@ -96,9 +97,9 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
         jobs.push_back({problem, std::move(choice), std::move(key), {}, {}});
     }
   }
-  *workload = of_target[archs.front().target];
+  *workload = of_target[archs.front().arch.target];
   for (const auto& [target, other] : of_target)
-    if (target != archs.front().target)
+    if (target != archs.front().arch.target)
       workload->notes.insert(workload->notes.end(), other.notes.begin(), other.notes.end());
   return jobs;
 }
@@ -217,11 +218,8 @@ void add_compile(Command program, int* exit_code) {
       &options->json);
   add_workload_options(command, &options->workload);
   command
-      .add_option(
-          "--arch", options->archs,
-          "Comma-separated list of sm_75 ... sm_121, cpu and auto or native (this machine's "
-          "arch); or all (every CUDA arch). sm_90 means sm_90a. Names of GPUs: " +
-              known_gpus())
+      .add_option("--arch", options->archs,
+                  "all (every CUDA arch), or a list separated by commas: " + arch_help())
       .shows_default();
   command.add_option("--template", options->template_name,
                      "Kernel template (default: the best that serves the problem)");

@@ -72,9 +72,10 @@ WinnerRecord stored_winner(const Options& options, const Problem& problem, const
                                                 path.string(), to_text(problem), arch.name()));
 }
 
-Request request_for(const Options& options, const Problem& problem, const Arch& arch) {
+Request request_for(const Options& options, const Problem& problem, const NamedArch& named) {
+  const Arch& arch = named.arch;
   if (!options.tuned) {
-    const FactsSource source = facts_for(arch);
+    const FactsSource source = facts_for(named);
     return {problem,
             choose_kernel(problem, arch, source.facts, options.template_name, options.config),
             options.config.empty() ? "the default" : "the default, changed by --config",
@@ -231,10 +232,10 @@ int emit(const Options& options) {
   machine.store = options.store;
   read_stored_programs(machine, {options.problem});
   const Problem problem = canonical(parse_problem_with(options.programs, options.problem));
-  const std::vector<Arch> archs = archs_by_name(options.archs);
+  const std::vector<NamedArch> archs = archs_by_name(options.archs);
   check_place(options, archs.size());
   Json kernels = Json::array();
-  for (const Arch& arch : archs) {
+  for (const NamedArch& arch : archs) {
     Request request = request_for(options, problem, arch);
     if (archs.size() > 1 && !options.out.empty()) request.out = file_of(options, request);
     kernels.push_back(emit_one(options, request));
@@ -257,11 +258,8 @@ void add_emit(Command program, int* exit_code) {
   add_problem_option(command, &options->problem);
   add_program_options(command, &options->programs);
   command
-      .add_option(
-          "--arch", options->archs,
-          "Comma-separated list of sm_75 ... sm_121, cpu and auto or native (this machine's "
-          "arch); or all (every CUDA arch). sm_90 means sm_90a. Names of GPUs: " +
-              known_gpus())
+      .add_option("--arch", options->archs,
+                  "all (every CUDA arch), or a list separated by commas: " + arch_help())
       .shows_default();
   command.add_option("--template", options->template_name,
                      "Kernel template (default: the best that serves the problem)");

@@ -176,9 +176,9 @@ void add_explain(Command program, int* exit_code) {
                   "problem) or strict (tuned for this shape or for similar lengths). Default: "
                   "$ATTUNE_POLICY, else default")
       .one_of({"default", "nearest", "strict"});
-  command.add_option("--arch", options->arch,
-                     "Explain for a typical GPU of this arch instead of this machine, without its "
-                     "store: sm_80, sm_90, h100, ...");
+  command.add_option(
+      "--arch", options->arch,
+      "Explain for a GPU of this arch instead of this machine, without its store: " + arch_help());
   command.add_flag(
       "--all", options->all,
       "List the templates of other ops and targets too, and why they do not serve this problem");

@@ -28,7 +28,7 @@ struct Options : DbOptions {
   std::string folder;
   std::string archs;
   std::vector<std::string> only;  // problems and models
-  std::string captured;
+  std::vector<std::string> captured;
   bool zstd = false;
 };
 
@@ -63,7 +63,8 @@ std::vector<Wanted> all_wanted(const Options& options) {
   if (options.captured.empty()) return all;
   WorkloadOptions workload;
   workload.captured = options.captured;
-  all.push_back(wanted_by("--captured " + options.captured, workload));
+  all.push_back(wanted_by(fmt::format("--captured {}", fmt::join(options.captured, " --captured ")),
+                          workload));
   return all;
 }
 
@@ -133,7 +134,7 @@ StoredImage make_image(const WinnerRecord& winner) {
                             "image of the tuned kernel; tune again",
                             one.name(), to_text(winner.spec)));
   const Arch arch =
-      winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(winner.arch);
+      winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu").arch : parse_arch(winner.arch);
   if (arch.name() != winner.arch)
     throw Error(ErrorCode::kCompile,
                 fmt::format("the store has no image for {}, and this machine ({}) cannot make one",
@@ -198,9 +199,11 @@ void add_export(Command program, int* exit_code) {
   command.add_option("--only", options->only,
                      "Only kernels for a model (its config.json) or for a problem (key=value,...), "
                      "at every tuned length. May be given several times");
-  command.add_option("--captured", options->captured,
-                     "Only kernels for the problems that a program captured with "
-                     "ATTUNE_CAPTURE=FILE; combines with --only");
+  command
+      .add_option("--captured", options->captured,
+                  "Only kernels for the problems that a program captured with "
+                  "ATTUNE_CAPTURE=FILE; combines with --only. May be given several times")
+      .repeated();
   command.add_option("--arch", options->archs,
                      "Only these archs, a comma-separated list (default: all in the store)");
   command.add_option(

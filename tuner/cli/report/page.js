@@ -13,6 +13,7 @@ function fill(node, attributes, children) {
   for (const child of children.flat(Infinity)) if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 }
+const is_phone = innerWidth <= 640, wide = is_phone ? 340 : 560;  // the width of a chart, so that its letters keep their size
 const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 const add = (node, ...children) => fill(node, null, children);
 const s = (name, attributes, ...children) => fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
@@ -58,7 +59,7 @@ function table(caption, columns, rows, options = {}) {
       const key = columns[order.i].key, sign = order.down ? -1 : 1;
       list.sort((a, b) => { const x = key(a), y = key(b); return sign * (x < y ? -1 : x > y ? 1 : 0); });
     }
-    body.replaceChildren(...list.slice(0, shown).map(row => h('tr', {}, columns.map(column => h('td', {class: column.kind}, column.cell(row))))));
+    body.replaceChildren(...list.slice(0, shown).map(row => h('tr', {}, columns.map(column => h('td', {class: column.kind, 'data-name': column.name}, column.cell(row))))));
     more.hidden = list.length <= shown;
     more.textContent = `Show more (${list.length - shown} are left)`;
   }
@@ -69,29 +70,37 @@ function table(caption, columns, rows, options = {}) {
 }
 
 // ---- charts
-function ticks(lo, hi, log, base = 10) {
+function ticks(lo, hi, log, base = 10, whole = false) {
   if (log) {
     const list = [], first = Math.ceil(Math.log(lo) / Math.log(base) - 1e-9), last = Math.floor(Math.log(hi) / Math.log(base) + 1e-9);
-    const step = Math.max(1, Math.ceil((last - first) / 7));
+    const step = Math.max(1, Math.ceil((last - first) / (is_phone ? 4 : 7)));
     for (let e = first - 1; e <= last; e += step)
       for (const m of base === 10 && last - first < 3 ? [1, 2, 5] : [1]) if (m * base ** e >= lo && m * base ** e <= hi) list.push(m * base ** e);
     return list;
   }
-  const rough = (hi - lo) / 5, unit = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find(m => m * unit >= rough) * unit, list = [];
+  const rough = (hi - lo) / (is_phone ? 3 : 5), unit = 10 ** Math.floor(Math.log10(rough)), list = [];
+  const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].find(m => m * unit >= rough) * unit);
   for (let x = Math.ceil(lo / step) * step; x <= hi + step * 1e-6; x += step) list.push(Math.abs(x) < step * 1e-9 ? 0 : x);
   return list;
 }
-// x, y: {lo, hi, log, base, name, text}
-function axes(x, y, label, width = 560, height = 300, left = 62) {
+// Returns a text for each tick, with as many digits as neighbours need to differ.
+function tick_texts(list, text) {
+  let texts = list.map(text);
+  for (let digits = 1; digits < 9 && new Set(texts).size < list.length; digits++) texts = list.map(x => x.toFixed(digits));
+  return texts;
+}
+// x, y: {lo, hi, log, base, name, text, whole}; whole: no ticks between integers
+function axes(x, y, label, width = wide, height = 300, left = 62) {
   const right = 12, top = 10, bottom = 44;
   const place = (axis, value, from, to) => from + (to - from) * (axis.log ? Math.log(value / axis.lo) / Math.log(axis.hi / axis.lo) :
     (value - axis.lo) / (axis.hi - axis.lo));
   const px = value => place(x, value, left, width - right), py = value => place(y, value, height - bottom, top);
   const root = chart(width, height, label);
-  for (const value of ticks(x.lo, x.hi, x.log, x.base)) add(root, s('line', {class: 'axis', x1: px(value), x2: px(value), y1: top, y2: height - bottom}),
-    s('text', {x: px(value), y: height - bottom + 17, 'text-anchor': 'middle'}, (x.text || short)(value)));
-  if (y.name) for (const value of ticks(y.lo, y.hi, y.log, y.base)) add(root, s('line', {class: 'axis', x1: left, x2: width - right, y1: py(value), y2: py(value)}),
-    s('text', {x: left - 8, y: py(value) + 4, 'text-anchor': 'end'}, (y.text || short)(value)));
+  const at = axis => { const list = ticks(axis.lo, axis.hi, axis.log, axis.base, axis.whole), texts = tick_texts(list, axis.text || short); return list.map((value, i) => [value, texts[i]]); };
+  for (const [value, text] of at(x)) add(root, s('line', {class: 'axis', x1: px(value), x2: px(value), y1: top, y2: height - bottom}),
+    s('text', {class: 'tick-x', x: px(value), y: height - bottom + 17, 'text-anchor': 'middle'}, text));
+  if (y.name) for (const [value, text] of at(y)) add(root, s('line', {class: 'axis', x1: left, x2: width - right, y1: py(value), y2: py(value)}),
+    s('text', {class: 'tick-y', x: left - 8, y: py(value) + 4, 'text-anchor': 'end'}, text));
   add(root, s('text', {x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'}, x.name), s('text', {x: 13, y: (height - bottom) / 2,
     'text-anchor': 'middle', transform: `rotate(-90 13 ${(height - bottom) / 2})`}, y.name));
   return {root, px, py};
@@ -109,7 +118,7 @@ function histogram(values, name, y_name, marks, label) {
   if (!x) return note('Nothing was timed.');
   const bins = Math.max(8, Math.min(40, Math.ceil(Math.sqrt(values.length) * 2))), counts = Array(bins).fill(0);
   for (const v of values) counts[Math.min(bins - 1, Math.floor((v - x.lo) / (x.hi - x.lo) * bins))]++;
-  const {root, px, py} = axes({...x, name}, {lo: 0, hi: Math.max(...counts) * 1.08, name: y_name}, label, 560, 240);
+  const {root, px, py} = axes({...x, name}, {lo: 0, hi: Math.max(...counts) * 1.08, name: y_name, whole: true}, label, wide, 240);
   counts.forEach((n, i) => {
     const a = x.lo + (x.hi - x.lo) * i / bins, b = x.lo + (x.hi - x.lo) * (i + 1) / bins;
     if (n) add(root, s('rect', {x: px(a) + .5, width: Math.max(1, px(b) - px(a) - 1), y: py(n), height: py(0) - py(n), rx: 1.5, fill: 'var(--accent)',
@@ -120,14 +129,17 @@ function histogram(values, name, y_name, marks, label) {
   return root;
 }
 function ranges(rows, reference, name, label) {  // {name, lo, mid, hi, tip, kind}
-  const x = range(rows.flatMap(r => [r.lo, r.mid, r.hi, reference]), false);
+  const mids = rows.map(r => r.mid).concat(reference), least = Math.min(...mids) / 2, most = Math.max(...mids) * 2;
+  const held = v => Math.min(most, Math.max(least, v));  // one interval of noise would squeeze all others
+  const x = range(rows.flatMap(r => [held(r.lo), r.mid, held(r.hi), reference]), false);
   if (!x) return note('Nothing to show.');
-  const width = 560, line = 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: ''}, label, width, height, 268);
+  const line = is_phone ? 36 : 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: ''}, label, wide, height, is_phone ? 12 : 268);
   add(root, s('line', {class: 'zero', x1: px(reference), x2: px(reference), y1: 6, y2: height - 44}));
   rows.forEach((r, i) => {
-    const y = 12 + i * line + line / 2, c = `var(--${r.kind})`;
-    add(root, s('line', {x1: px(r.lo), x2: px(r.hi), y1: y, y2: y, stroke: c, 'stroke-width': 5, 'stroke-linecap': 'round', opacity: .35, 'data-tip': r.tip}),
-      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: 260, y: y + 4, 'text-anchor': 'end', 'data-tip': r.name}, r.name.length > 40 ? r.name.slice(0, 39) + '…' : r.name));
+    const y = 12 + i * line + line / 2 + (is_phone ? 7 : 0), c = `var(--${r.kind})`;
+    add(root, s('line', {x1: px(held(r.lo)), x2: px(held(r.hi)), y1: y, y2: y, stroke: c, 'stroke-width': 5, 'stroke-linecap': 'round', opacity: .35, 'data-tip': r.tip}),
+      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: is_phone ? 12 : 260, y: is_phone ? y - 10 : y + 4, 'text-anchor': is_phone ? 'start' : 'end', 'data-tip': r.name},
+        r.name.length > 40 ? r.name.slice(0, 39) + '…' : r.name));
   });
   return root;
 }
@@ -136,6 +148,7 @@ function ranges(rows, reference, name, label) {  // {name, lo, mid, hi, tip, kin
 const sure = w => known(w.d[1]) && w.d[1] > w.t[2];
 const gain = w => w.d[0] / w.t[0];
 const rate = w => w.flops > 0 ? w.flops / w.t[0] * 1e6 : 0;
+const noisy = w => w.t[2] - w.t[1] > 0.2 * w.t[0];  // as kNoisyWidth of cache/winner_rule.hpp
 const best_peer = w => Object.entries(w.peers || {}).reduce((best, one) => best && best[1] <= one[1] ? best : one, null);  // [name, us]
 const not_used = w => w.old.startsWith('template');  // else measured under another driver or power limit
 const old_kind = w => w.old === '' ? 'good' : not_used(w) ? 'bad' : 'warn';
@@ -143,7 +156,7 @@ const config_cell = {name: 'config', kind: 'cfg'};
 
 function what_runs() {
   const rows = D.winners, fresh = rows.filter(w => !not_used(w));
-  const parts = [];
+  const parts = [], [unit, word] = Math.max(...rows.map(rate)) >= 1e12 ? [1e12, 'TFLOP/s'] : [1e9, 'GFLOP/s'];
   if (D.model) for (const kind of D.model.kinds) {
     parts.push(h('h3', {}, kind.name + (kind.layers ? `, ${count(kind.layers, 'layer')}` : '')));
     if (kind.refused) parts.push(h('p', {class: 'bad'}, kind.refused));
@@ -161,7 +174,7 @@ function what_runs() {
     {name: 'state', cell: w => [tag(w.old || 'in use', old_kind(w)), w.pin ? tag('pinned') : null], key: w => w.old},
     {name: 'time', kind: 'n', cell: w => us(w.t[0]), key: w => w.t[0] || 0},
     {name: 'over default', kind: 'n', cell: w => times(gain(w)), key: w => gain(w) || 0},
-    {name: 'TFLOP/s', kind: 'n', cell: w => rate(w) ? (rate(w) / 1e12).toPrecision(3) : '–', key: rate},
+    {name: word, kind: 'n', cell: w => rate(w) ? String(+(rate(w) / unit).toPrecision(3)) : '–', key: rate},
     {name: 'of roofline', kind: 'n', cell: w => w.share ? percent(w.share) : '–', key: w => w.share || 0},
     D.peers && {name: 'over best peer', kind: 'n', key: w => best_peer(w) ? best_peer(w)[1] / w.t[0] : 0,
       cell: w => best_peer(w) ? [times(best_peer(w)[1] / w.t[0]), ' ', best_peer(w)[0]] : '–'},
@@ -179,7 +192,7 @@ function what_gave() {
   const row = w => ({name: w.name, mid: gain(w), lo: w.d[1] / w.t[2], hi: w.d[2] / w.t[1], kind: sure(w) ? 'good' : gain(w) < 1 ? 'bad' : 'soft',
     tip: `${w.p}\n${times(gain(w))}: ${us(w.t[0])}, default ${us(w.d[0])}\n${w.cfg}\ndefault ${w.dcfg}`});
   return section('gave', 'What tuning gave', 'Time of the untuned default divided by the time of the winner, both from one final race.',
-    h('div', {class: 'tiles'}, tile(times(mean(gains)), 'geometric mean'), tile(times(gain(by_gain[0])), 'largest', 'good'),
+    h('div', {class: 'tiles'}, tile(times(mean(gains)), 'geometric mean'), tile(times(gain(by_gain[0])), 'largest', sure(by_gain[0]) ? 'good' : ''),
       tile(times(by_gain[by_gain.length - 1] && gain(by_gain[by_gain.length - 1])), 'smallest', gain(by_gain[by_gain.length - 1]) < 1 ? 'bad' : ''),
       tile(rows.filter(sure).length + ' of ' + rows.length, 'sure: the intervals do not overlap'), tile(us(saved), 'saved if each problem runs once')),
     h('div', {class: 'two'}, figure('All gains', histogram(gains, 'times faster than the default', 'problems', [{at: 1, text: 'default', color: 'var(--soft)'}],
@@ -191,7 +204,7 @@ function how_sure() {
   const rows = D.winners.filter(w => !w.pin), ties = rows.filter(w => w.next && w.next.t[1] <= w.t[2]);
   const wide = rows.filter(w => w.t[2] - w.t[1] > 0.05 * w.t[0]), open = rows.filter(w => !w.done), close = rows.filter(w => w.next);
   const distance = w => w.next.t[0] / w.t[0] - 1;
-  return section('sure', 'How sure is it', 'The runner-up is the second fastest kernel of the same final race. Where the intervals overlap, either kernel is a good choice.',
+  return section('sure', 'How sure is it', 'The runner-up is the second fastest kernel of the same final race. Where the intervals overlap, either kernel is a good choice, and "decided by" says why this one won. A distance below 0 is such a tie: the runner-up\'s median was lower.',
     h('div', {class: 'tiles'}, tile(ties.length + ' of ' + rows.length, 'ties with the runner-up'), tile(wide.length, 'intervals wider than 5 %', wide.length ? 'warn' : ''),
       tile(open.length, 'searches that the budget ended', open.length ? 'warn' : ''), tile(rows.filter(w => w.effort === 'quick').length, 'tuned with effort quick')),
     table('Distance of the runner-up', [
@@ -284,11 +297,11 @@ function knobs() {
   const names = [...new Set(D.knobs.map(k => k.tpl))];
   return names.map(tpl => {
     const list = D.knobs.filter(k => k.tpl === tpl).slice(0, 12), most = Math.max(...list.map(k => k.share), 1e-9);
-    const line = 24, width = 560, root = chart(width, list.length * line + 4, 'Importance of knobs of ' + D.templates[tpl]);
+    const line = 24, width = wide, room = width - 210, root = chart(width, list.length * line + 4, 'Importance of knobs of ' + D.templates[tpl]);
     list.forEach((k, i) => add(root, s('text', {class: 'ink', x: 130, y: i * line + 16, 'text-anchor': 'end'}, k.knob),
-      s('rect', {x: 140, y: i * line + 5, width: Math.max(1, k.share / most * 350), height: 15, rx: 2, fill: 'var(--accent)', opacity: .8,
+      s('rect', {x: 140, y: i * line + 5, width: Math.max(1, k.share / most * room), height: 15, rx: 2, fill: 'var(--accent)', opacity: .8,
         'data-tip': k.values.map(([value, n, slower]) => `${value}: ${signed(slower)} from the mean, ${n} trials`).join('\n')}),
-      s('text', {x: 146 + Math.max(1, k.share / most * 350), y: i * line + 16}, percent(k.share))));
+      s('text', {x: 146 + Math.max(1, k.share / most * room), y: i * line + 16}, percent(k.share))));
     return figure(`Knobs of ${D.templates[tpl]}: share of the spread of times that each knob explains alone`, root);
   });
 }
@@ -304,7 +317,7 @@ function heat_map(trials, tpl) {
   function draw() {
     const i = names.indexOf(a), j = names.indexOf(b), axis = k => [...new Set(trials.map(t => t[6][k]))].sort((x, y) => x - y);
     const xs = axis(i), ys = axis(j).reverse(), ok = trials.filter(t => known(t[3])), least = Math.min(...ok.map(t => t[3]));
-    const width = 560, cell_w = Math.min(96, 480 / xs.length), cell_h = 34;
+    const width = wide, cell_w = Math.min(96, (wide - 80) / xs.length), cell_h = 34;
     const root = chart(width, ys.length * cell_h + 46, `Best time by ${a} and ${b}`);
     ys.forEach((y, row) => {
       add(root, s('text', {x: 66, y: row * cell_h + 22, 'text-anchor': 'end'}, String(y)));
@@ -347,6 +360,7 @@ function one_problem() {
 const where_left = () => {
   const rows = D.winners.filter(w => !not_used(w) && !w.pin), used = rows.length ? rows : D.winners;
   return section('left', 'Where time is left', 'Look for a low share of the roofline, a point far from its neighbours on the curve, and a knob that still matters.',
+    used.some(noisy) && note('Some of these times are noisy. Then a knob may seem to matter by chance.'),
     h('div', {class: 'two'}, figure('Speed over length', over_length(used)), figure('Roofline', roofline(used)), knobs()), one_problem());
 };
 const environment = () => section('how', 'How this was made', 'The store, devices and compilers that the rows come from.', table('', [{name: '', cell: r => r[0]}, {name: '', cell: r => r[1]}],
@@ -406,10 +420,13 @@ function tips() {
 function main() {
   const page = document.getElementById('page'), is_diff = D.kind === 'diff';
   const sections = is_diff ? difference() : [what_runs(), what_gave(), how_sure(), what_is_old(), what_failed(), where_left(), environment()];
+  const loud = (D.winners || []).filter(w => !w.pin && noisy(w)).length, all = (D.winners || []).filter(w => !w.pin).length;
+  const banner = loud > 0 && h('p', {class: 'banner', role: 'note'}, `Noise: the times of ${loud} of ${count(all, 'winner')} vary by more than 20 %. Small gains below may be chance. ` +
+    'Tune again on an idle machine with attune tune --refresh.');
   page.replaceChildren(h('header', {}, h('h1', {}, is_diff ? 'Two stores of kernels' : 'Tuned attention kernels'),
     h('p', {class: 'soft'}, is_diff ? `Made ${day(D.made)} by attune ${D.version}` : `${count(D.winners.length, 'winner')} from ${count(D.trials.length, 'trial')} on ${D.devices.join('; ') ||
       'no device'}. Made ${day(D.made)} by attune ${D.version}.`)), h('nav', {'aria-label': 'Sections'}, sections.map(one => h('a', {href: '#' + one.id},
-    one.querySelector('h2').textContent))), ...sections);
+    one.querySelector('h2').textContent))), banner || '', ...sections);
   document.body.append(tips());
   const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (wanted) wanted.scrollIntoView();

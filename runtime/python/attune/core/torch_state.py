@@ -7,6 +7,7 @@ import."""
 import contextlib
 import functools
 import sys
+import threading
 
 from .preparing import preparing
 from .tensors import check_dense
@@ -51,14 +52,55 @@ def profiler_question(torch):
     return getattr(getattr(torch._C, "_autograd", None), "_profiler_enabled", None) or (lambda: False)
 
 
-def profiled(function):
-    """Returns `function` in a wrapper that shows its calls to a running torch.profiler, as attune::<name>."""
+_rows = threading.local()  # is_open: this thread is inside a call that a profiler shows as one row
+
+
+def _profiling():
+    """Returns PyTorch's module if a profiler runs and does not show the current call yet, otherwise None."""
+    torch = sys.modules.get("torch")
+    found = hasattr(torch, "_C") and profiler_question(torch)() and not getattr(_rows, "is_open", False)
+    return torch if found else None
+
+
+@contextlib.contextmanager
+def _row():
+    _rows.is_open = True
+    try:
+        yield
+    finally:
+        _rows.is_open = False
+
+
+def profiled(function, name=None):
+    """Returns `function` in a wrapper that shows its calls to a running torch.profiler, as one row attune::<name>.
+    Calls inside it have no rows of their own. A call that takes an op has the dispatcher's row."""
+    name = name or function.__name__
+
     @functools.wraps(function)
     def entry(*args, **kwargs):
-        torch = sys.modules.get("torch")
-        if not hasattr(torch, "_C") or not profiler_question(torch)():
+        torch = _profiling()
+        if torch is None or _takes_op(torch, name, (*args, *kwargs.values())):
             return function(*args, **kwargs)
-        with torch.autograd.profiler.record_function(f"attune::{function.__name__}"):
+        with _row(), torch.autograd.profiler.record_function(f"attune::{name}"):
+            return function(*args, **kwargs)
+
+    return entry
+
+
+def _takes_op(torch, name, values):
+    operands = [x for x in values if isinstance(x, torch.Tensor)]
+    try:
+        return bool(operands) and needs_op(*operands, autocast=name == "attention",
+                                           named=("tensor",) * len(operands)) is not None
+    except (TypeError, ValueError):  # the function itself raises it, with the operand's name
+        return False
+
+
+def in_row(function):
+    """Returns an op's kernel in a wrapper that makes no rows: the dispatcher has shown the op."""
+    @functools.wraps(function)
+    def entry(*args, **kwargs):
+        with _row() if _profiling() else contextlib.nullcontext():
             return function(*args, **kwargs)
 
     return entry

@@ -81,6 +81,18 @@ class _Module(types.ModuleType):
         raise AttributeError(_refusal(self.__name__, name))
 
 
+_IMPORT = "_find_and_load_unlocked"  # importlib's function that imports, and does more than look for a spec
+
+
+def _importlib_callers():
+    """Returns the names of importlib's functions that called the finder."""
+    frame, names = sys._getframe(2), set()
+    while frame and frame.f_globals.get("__name__") == "importlib._bootstrap":
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
 class _Finder:
     """Finds the modules of _MODULES, and the metadata of the distribution flash-attn."""
 
@@ -88,10 +100,11 @@ class _Finder:
         if name in _MODULES:  # all are packages, so that `from flash_attn import NAME` asks here for NAME
             return importlib.util.spec_from_loader(name, self, origin=__file__, is_package=True)
         parent, _, last = name.rpartition(".")
-        if parent in _MODULES and last not in _FOREIGN.get(parent, ("", ()))[1]:
-            # An error without `name`: Python replaces one that names this module by a sentence of its own.
-            raise ModuleNotFoundError(_refusal(parent, last))
-        return None
+        callers = _importlib_callers()
+        if parent in _MODULES and last not in _FOREIGN.get(parent, ("", ()))[1] and _IMPORT in callers:
+            # Python replaces the error of `from PARENT import LAST` by a sentence of its own if it has that name.
+            raise ModuleNotFoundError(_refusal(parent, last), name=None if "_handle_fromlist" in callers else name)
+        return None  # importlib.util.find_spec() has no error, but None, for a module that is not there
 
     def create_module(self, spec):
         return _Module(spec.name)
@@ -152,11 +165,11 @@ def install():
     flash_attn_3.flash_attn_interface have version 3's, flash_attn.cute version 4's. `served` of the result lists all.
     Any other name below these modules raises AttributeError or ModuleNotFoundError, which says what to use instead.
 
-    importlib.util.find_spec() finds the modules. importlib.metadata has a distribution flash-attn, of version
-    "2.8.3+attune". So transformers' is_flash_attn_2_available() is true where PyTorch has CUDA. Its
-    attn_implementation="flash_attention_2" runs on attune, and so does diffusers' backend "flash". There are no
-    distributions flash-attn-3 and flash-attn-4: programs that find these import parts of FlashAttention that attune
-    does not have. So transformers refuses "flash_attention_3" and "flash_attention_4"; use
+    importlib.util.find_spec() finds the modules, and returns None for others below them. importlib.metadata has a
+    distribution flash-attn, of version "2.8.3+attune". So transformers' is_flash_attn_2_available() is true where
+    PyTorch has CUDA. Its attn_implementation="flash_attention_2" runs on attune, and so does diffusers' backend
+    "flash". There are no distributions flash-attn-3 and flash-attn-4: programs that find these import parts of
+    FlashAttention that attune does not have. So transformers refuses "flash_attention_3" and "flash_attention_4"; use
     attune.register_transformers() instead.
 
     An installed FlashAttention that nothing has imported yet is hidden. If it is imported, RuntimeError is raised. A

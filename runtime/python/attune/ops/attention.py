@@ -11,8 +11,8 @@ from ..core.operands import Layout
 from ..core.preparing import note
 from ..core.problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale,
                             v_layout_of, window_sides, word)
-from ..core.torch_state import (capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients,
-                                stream_address, untraced)
+from ..core.torch_state import (capturing, in_graphs, needs_op, ordinal_of, profiled, records_gradients,
+                                refuse_gradients, stream_address, untraced)
 from ..score.dropout import rate_of, seed_for
 from ..score.features import LEARNED
 from ..score.scores import scores_of
@@ -300,7 +300,7 @@ def _entry(checked, name, train=None):
 
     It takes attention()'s arguments without out; q, k and v are positional. Known calls make no views of the tensors.
     torch.compile traces torch/graph.py's <name>(). train: called directly if autograd records the call."""
-    call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
+    call = quick.function(profiled(checked, "attention"), "attention", quick.parameters_of(_checked), contexts=False)
 
     @in_graphs(name)
     def entry(q, k, v, mask=None, scale=None, **choices):
@@ -314,5 +314,5 @@ def _entry(checked, name, train=None):
     return entry
 
 
-attend_heads_first = _entry(_heads_first, "attend_heads_first", untraced(_train_heads_first))
+attend_heads_first = _entry(_heads_first, "attend_heads_first", untraced(profiled(_train_heads_first, "attention")))
 attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")

@@ -10,7 +10,7 @@ from ..core.library import module
 from ..core.operands import extent_of, lse_extent
 from ..core.preparing import preparing
 from ..core.problem import check_beside, problem_text, word
-from ..core.torch_state import in_graphs, needs_op, refuse_gradients, tell_written, untraced
+from ..core.torch_state import in_graphs, needs_op, profiled, refuse_gradients, tell_written, untraced
 from ..score.features import UNREPEATED
 from ..score.scores import scores_of
 from . import quick
@@ -242,6 +242,7 @@ _FAST["deterministic"] = False
 def _quickly(checked):
     """Returns `checked` without its recipe, as a fast path."""
     names = ("dout", "q", "k", "v", "o", "lse", "dlse", "gradients", *_FAST)
+    checked = profiled(checked, "attention_backward")
     return quick.function(checked, "attention_backward", (names, (None, "qkv", *_FAST.values()), 6, 8), contexts=False)
 
 
@@ -264,6 +265,7 @@ def check_ranks(q, k, v):
 
 @in_graphs("differentiate")
 @untraced
+@profiled
 @with_keywords(OF_GRADIENTS)
 def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
     """Returns the gradients of attention() with respect to q, k and v, given the gradients of its o and lse.

@@ -5,7 +5,7 @@ import math
 
 from ..core import tensors
 from ..core.operands import extent_of, lse_extent
-from ..core.torch_state import in_graphs, needs_op, refuse_gradients, tell_written, untraced
+from ..core.torch_state import in_graphs, needs_op, profiled, refuse_gradients, tell_written, untraced
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
 
@@ -48,6 +48,7 @@ def _given(o, lse, other_o, other_lse, out, lse_out):
 
 @in_graphs("merge")
 @untraced
+@profiled
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     """Returns the attention over the keys of two calls together, from the o and lse (return_lse=True) of each.
 

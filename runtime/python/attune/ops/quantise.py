@@ -3,7 +3,7 @@
 from ..core import tensors
 from ..core.operands import extent_of
 from ..core.problem import v_layout_of, whole, word
-from ..core.torch_state import in_graphs, needs_op, refuse_gradients, untraced
+from ..core.torch_state import in_graphs, needs_op, profiled, refuse_gradients, untraced
 from .call import Call, Operand, check_new, kept_call
 from .context import context_of
 
@@ -50,6 +50,7 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
 
 @in_graphs("quantise")
 @untraced
+@profiled
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
     """Returns x in 8 bits and its factors: x = tensor * scale, up to rounding.
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from ..core import tensors
 from ..core.copies import readable_operand
-from ..core.torch_state import in_graphs, needs_op, refuse_gradients, untraced
+from ..core.torch_state import in_graphs, needs_op, profiled, refuse_gradients, untraced
 from ..score.capture_gradient import CaptureGradient, find_capture, names_of
 from ..score.features import LEARNED, extents_of
 from ..score.scores import scores_of
@@ -139,6 +139,7 @@ def _in_dtype(found, tensor):
 
 @in_graphs("differentiate_scores")
 @untraced
+@profiled
 @with_keywords(OF_GRADIENTS)
 def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     """Returns the gradient of a score tensor of attention(), given the gradients of its o and lse.

@@ -54,7 +54,7 @@ def _check_recorded(q, k, v, keywords):
                 "have no gradients; run them under torch.no_grad())")
 
 
-class _Recorded(torch.autograd.Function):
+class AttuneAttentionOp(torch.autograd.Function):
     """torch.ops.attune.attention as an autograd function."""
 
     @staticmethod
@@ -92,7 +92,7 @@ class _Recorded(torch.autograd.Function):
         return None, *(gradient if name in asked else None for name, gradient in zip("qkv", found)), *of_scores
 
 
-class _Once(torch.autograd.Function):
+class AttuneBackwardOp(torch.autograd.Function):
     """torch.ops.attune.attention_backward as an autograd function. Its own backward raises: there is no second
     derivative."""
 
@@ -120,7 +120,8 @@ def attention_kernel(op, hidden):
         _check_recorded(q, k, v, keywords)
         learned = {name: tensor for name, tensor in _tensors_of(keywords) if tensor.requires_grad}
         rest = {name: value for name, value in keywords.items() if name not in learned}
-        result = _Recorded.apply((op, keyset, return_lse, rest, hidden, tuple(learned)), q, k, v, *learned.values())
+        call = op, keyset, return_lse, rest, hidden, tuple(learned)
+        result = AttuneAttentionOp.apply(call, q, k, v, *learned.values())
         return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))
 
     return attention
@@ -131,7 +132,7 @@ def backward_kernel(op):
     def attention_backward(keyset, *arguments, **keywords):
         if torch.is_grad_enabled() and any(x.requires_grad
                                            for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):
-            return _Once.apply((op, keyset, keywords), *arguments)
+            return AttuneBackwardOp.apply((op, keyset, keywords), *arguments)
         return _below(op, keyset, *arguments, **keywords)
 
     return attention_backward

@@ -30,7 +30,7 @@ _OTHERS = {
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
-class _Trained(torch.autograd.Function):
+class AttuneAttention(torch.autograd.Function):
     """attention() as an autograd function. choices: keywords that are not tensors. names: names of the keywords that
     are tensors. heads_first: True if q, k, v and o are [batch, num_heads, seqlen, head_dim]."""
 
@@ -88,7 +88,7 @@ def _is_watched(*operands):
 
 
 def _is_plain(q, k, v, given):
-    """True if _Trained can make the call, with the same result as the op."""
+    """True if AttuneAttention can make the call, with the same result as the op."""
     if _is_watched(q, k, v) or is_between(q, k, v):
         return False
     if q.dtype not in _FLOATS:
@@ -122,7 +122,7 @@ def _record(q, k, v, given, return_lse, heads_first):
     if choices.get("dropout_p") and given.get("seed") is None:
         tensors["seed"] = _attention.seed_for(q, choices["dropout_p"], None)
     choices.pop("seed" if "seed" in tensors else "", None)
-    return _Trained.apply(choices, tuple(tensors), return_lse, heads_first, q, k, v, *tensors.values())
+    return AttuneAttention.apply(choices, tuple(tensors), return_lse, heads_first, q, k, v, *tensors.values())
 
 
 def train(given):
