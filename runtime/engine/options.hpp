@@ -40,6 +40,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_LOG",             "to stderr: debug, info, warning, error",
      "none; warning in `attune`"},
     {"ATTUNE_CHECK_WORKSPACE", "1 = refuse a dirty workspace (slow)",       "0"},
+    {"ATTUNE_CHECK_GROUP",     "1 = ranks compare every call (slow)",       "0"},
     {"ATTUNE_NVRTC",           "path of libnvrtc",                          "searched"},
     {"ATTUNE_NVRTC_FOLDERS",   "folders that may hold it, split by ':'",    "none"},
     {"ATTUNE_CPU_PLUGIN",      "path of libattune_clang.so",                "beside libattune"},

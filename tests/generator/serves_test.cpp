@@ -25,6 +25,8 @@ std::vector<Arch> archs() {
   std::vector<Arch> all;
   for (const std::string& name : known_cuda_archs()) all.push_back(parse_arch(name));
   all.push_back(parse_arch("cpu:x86-64-v3"));
+  all.push_back(all.back());
+  all.back().features = {"+amx-bf16", "+amx-tile"};
   return all;
 }
 
@@ -32,7 +34,7 @@ std::vector<Case> plain_cases() {
   std::vector<Case> cases;
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text :
-         {"head_dim=128,dtype=fp16", "head_dim=128,dtype=e4m3",
+         {"head_dim=128,dtype=fp16", "head_dim=128,dtype=bf16", "head_dim=128,dtype=e4m3",
           "head_dim=128,op=quantise,dtype=bf16,dtype_o=e4m3", "head_dim=128,op=merge",
           "head_dim=128,op=attention_backward", "head_dim=64,op=attention_backward,window=9:9",
           "head_dim=128,op=attention_kvcache", "head_dim=128,op=append_kv",

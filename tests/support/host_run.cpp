@@ -34,12 +34,13 @@ KernelImage for_emulator(KernelImage image) {
 
 HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
                        const KernelTemplate& kernel_template, const KernelSpec& spec,
-                       const Config& config)
+                       const Config& config, const Arch* rendered_for)
     : template_(kernel_template),
       spec_(spec),
       config_(config),
-      image_(for_emulator(
-          toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch))),
+      image_(for_emulator(toolchain.compiler().compile(
+          render(kernel_template, spec, rendered_for != nullptr ? *rendered_for : arch, config),
+          arch))),
       kernel_(toolchain.load(image_.bytes,
                              entries_of(kernel_template.structure(spec, config), image_.entry))) {}
 

@@ -22,8 +22,9 @@ struct HostOutcome {
 
 class HostConfig {
  public:
+  // Renders for `rendered_for` (null: for `arch`), and compiles for `arch`.
   HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template,
-             const KernelSpec& spec, const Config& config);
+             const KernelSpec& spec, const Config& config, const Arch* rendered_for = nullptr);
   // Runs a case. Every operand and the workspace are between guard pages (guarded_buffer.hpp).
   // `dropout` is for kernels with dropout.
   HostOutcome run(const AttentionCase& test_case, int threads, Against against = Against::kEnd,

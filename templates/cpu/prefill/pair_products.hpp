@@ -17,7 +17,7 @@
 #include "cpu/parts/pack_kv.hpp"
 #include "cpu/parts/pair_sums.hpp"
 #include "cpu/parts/simd.hpp"
-#include "cpu/parts/tile_need.hpp"  // where kTiles
+#include "cpu/parts/tile_need.hpp"  // where kTiles == 1
 #include "cpu/parts/tiles.hpp"
 #include "cpu/parts/transpose.hpp"
 
