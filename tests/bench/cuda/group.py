@@ -221,16 +221,16 @@ def check_part(seqlen, heads, kv_heads):
     yield "world", dist.get_world_size()
 
 
-def run_part(name):
+def run_part(name, rank, world, port):
     """Runs a part on this rank. Rank 0 prints each value as soon as it is known."""
     import datetime
 
     import torch
     import torch.distributed as dist
     kind, seqlen, heads, kv_heads, limit = PARTS[name]
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", timeout=datetime.timedelta(seconds=limit),
-                            device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world,
+                            timeout=datetime.timedelta(seconds=limit), device_id=torch.device("cuda", rank))
     part = {"attune": attune_part, "torch": torch_part, "check": check_part}[kind]
     for key, value in part(seqlen, heads, kv_heads):
         if dist.get_rank() == 0:
@@ -270,11 +270,10 @@ def start_part(name, world, limit, port):
     with tempfile.TemporaryDirectory() as folder:
         logs, ranks = [Path(folder) / f"{rank}.log" for rank in range(world)], []
         for rank, log in enumerate(logs):
-            environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world),
-                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            command = [sys.executable, __file__, "--part", name, "--rank", str(rank), "--world", str(world), "--port",
+                       str(port)]
             with log.open("w") as output:
-                ranks.append(subprocess.Popen([sys.executable, __file__, "--part", name], stdout=output,
-                                              stderr=subprocess.STDOUT, env=environment, start_new_session=True))
+                ranks.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True))
         ended = wait_for(ranks, limit)
         texts = [log.read_text(errors="replace") for log in logs]
     lines = [line for line in texts[0].splitlines() if line.startswith(MARK)]
@@ -335,10 +334,12 @@ def main():
     parser.add_argument("--store", help="a store with tuned kernels; by default none: default configs")
     parser.add_argument("--budget-s", type=float, default=480, help="seconds for all parts together")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--part", choices=PARTS, help="one part on this rank; used by the parent")
+    parser.add_argument("--part", choices=PARTS, help="one part on one rank; the parent gives these three")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--port", type=int)
     given = parser.parse_args()
     if given.part:
-        run_part(given.part)
+        run_part(given.part, given.rank, given.world, given.port)
         return 0
     import torch
     if torch.cuda.device_count() < given.world:
