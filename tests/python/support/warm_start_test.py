@@ -17,7 +17,8 @@ import beside, on_path
 words = ["WORD", "EXTRA"]
 json.dump({"name": __name__, "file": __file__, "main": sys.modules["__main__"].__file__,
            "words": sys.argv, "folder": os.getcwd(), "path": sys.path[:2],
-           "variable": os.environ.get(words[0]), "extra": os.environ.get(words[1]), "serving": os.getppid(), "input": sys.stdin.read(), "threads": threading.active_count()}, sys.stdout)
+           "variable": os.environ.get(words[0]), "extra": os.environ.get(words[1]),
+           "serving": os.getppid(), "input": sys.stdin.read(), "threads": threading.active_count()}, sys.stdout)
 sys.stderr.write("to stderr")
 """
 
