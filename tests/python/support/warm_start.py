@@ -131,11 +131,12 @@ def start_script(job, paths):
     import types
     script = job["words"][0]
     os.chdir(job["folder"])
+    environment = job["environment"]
     os.environ.clear()
-    os.environ.update(job["environment"])
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.argv = job["words"]
-    added = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    added = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(":") if path]
     sys.path[:] = [os.path.dirname(os.path.realpath(script)), *added, *paths]
     importlib.invalidate_caches()
     module = types.ModuleType("__main__")
