@@ -128,7 +128,7 @@ class RankTest(unittest.TestCase):
         self.compare(600, mask="causal", window=(70, None), kind="zigzag")
 
     def test_04_documents(self):
-        documents = (0, 40, 40, 420, 600)
+        documents = (0, 41, 41, 423, 600)
         self.compare(600, mask="causal", documents=documents)
         self.compare(600, mask="causal", documents=documents, world=2, algorithm="exchange")
         self.compare(384, documents=(0, 128, 256, 384), kind="contiguous")  # nothing moves
