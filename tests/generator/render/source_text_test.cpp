@@ -34,8 +34,7 @@ TEST(CommentFree, EveryTemplateFileKeepsItsCodeAndLosesItsComments) {
     const bool chooses_parts = text.find("#include ") != std::string::npos;
     const bool tells = text.find("#define ") != std::string::npos ||
                        text.find("extern \"C\" ") != std::string::npos;
-    EXPECT_TRUE(has_code || chooses_parts || tells)
-        << file.path;
+    EXPECT_TRUE(has_code || chooses_parts || tells) << file.path;
     EXPECT_EQ(text.find("SPDX"), std::string::npos) << file.path;
     EXPECT_EQ(text.find("//"), std::string::npos) << file.path;
     EXPECT_EQ(text.find("\n\n"), std::string::npos) << file.path;

@@ -19,7 +19,8 @@ constexpr int kOtherRegisters = 28;
 // trying which kernels spill).
 int dropout_registers(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kAll) return 0;  // early loads leave room (backward_early)
-  return std::max(0, kernel.tile.step_rows / 4 - 12);
+  const int of_parts = kernel.splits_heads ? 4 : 0;   // which part, and where its sums go
+  return std::max(0, kernel.tile.step_rows / 4 - 12) + of_parts;
 }
 
 }  // namespace
