@@ -16,8 +16,6 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 NAMES = {
     "cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4",
     "flex": "FlexAttention", "flashinfer_fa2": "FlashInfer", "flashinfer_fa3": "FlashInfer"}
-# One key head, H100: a reported ratio, measured outside the published grid and stored in no result file.
-GRADIENTS_OF_ONE_KEY_HEAD = 0.53
 
 
 def geomean(ratios):
@@ -106,6 +104,27 @@ def grid_table(grid, cell):
         for dim in (64, 128, 256) for mask in ("full", "causal")))
 
 
+def league():
+    """Returns the newest run of the league: a line for each kind, and for tuned and default configs."""
+    result = load("league", "h200")
+    run, lines = result["runs"][-1], []
+    for kind, found in run["kinds"].items():
+        drawn = found["summary"]["drawn"] + found["left"]
+        for state in ("tuned", "default"):
+            part = found["summary"].get(state)
+            if part:
+                lines.append((kind.replace("_", " "), state, f"{part['points']} of {drawn}", f"{part['geomean']:.2f}",
+                              lowest([part["quantile_5"]]), lowest([part["lowest"]]), len(part["below_1"])))
+    return [
+        "## Drawn problems",
+        f"{where(result)}, commit {result['commit'][:8]}. Problems are drawn from the model table by a seed that "
+        "follows from the commit, so that nobody tunes to them. Speed over the best of cuDNN, FlashAttention-2, -3 and "
+        "-4 and FlashInfer; FlexAttention where none of these serves the problem. Repeat: "
+        f"`python3 tests/bench/league.py ATTUNE --defaults --out FILE`. All numbers: {link('league')}, part `h200`.",
+        "",
+        *table(("kind", "configs", "points", "geomean", "5 % quantile", "lowest", "below 1"), *lines), ""]
+
+
 def forward():
     grid = load("forward", "grid")
 
@@ -153,8 +172,7 @@ def backward():
         "## Gradients",
         *source("backward", "backward", f"bf16. Speed over the best of {peers_text(result)}. "
                 f"README has the {len(grid)} points of the three head dims, full and causal, at 1024, 2048, 4096 and "
-                f"16384 tokens: {geomean(grid):.2f}, lowest {lowest(grid)}. Reported, but not in the results: "
-                f"{GRADIENTS_OF_ONE_KEY_HEAD} with one key head (H100).",
+                f"16384 tokens: {geomean(grid):.2f}, lowest {lowest(grid)}.",
                 "tests/bench/run_gpu.sh BUILD OUT backward"),
         *table(("shapes", "points", "geomean", "lowest", "deterministic", "lowest"),
                *(line(*one) for one in labels)), ""]
@@ -323,7 +341,7 @@ def page():
         "CUDA graphs, in turns, in one process, on the same tensors ([how](../../tests/bench/README.md)): "
         f"driver {grid['driver']}, CUDA {grid['cuda']}, PyTorch {grid['torch']}, cuDNN {grid['cudnn']}, "
         f"{', '.join(versions)}.", "",
-        *forward(), *backward(), *caches(), *fp8(), *scores(), *training(), *cpu(), *host()]) + "\n"
+        *league(), *forward(), *backward(), *caches(), *fp8(), *scores(), *training(), *cpu(), *host()]) + "\n"
 
 
 def readme_table():
@@ -331,6 +349,7 @@ def readme_table():
     decode, gradients = load("decode", "decode"), load("backward", "backward")
     grid, windows, fp8_result = load("forward", "grid"), load("forward", "windows"), load("fp8", "fp8")
     epyc, amx = load("cpu", "cpu"), load("cpu", "cpu_xeon_bf16")
+    drawn = load("league", "h200")["runs"][-1]["kinds"]["gradients"]["summary"]["default"]
     one_key = lowest(ratios(decode, chosen=lambda row: row["case"].endswith(" page1")))
 
     def over_torch(result):
@@ -346,7 +365,7 @@ def readme_table():
         ("what", "over the best peer (geomean)", "lowest point", "peers", "device, date"),
         line("Forward", ratios(grid, "tuned_over_best_peer"), "cuDNN, FlashAttention", grid),
         line("Gradients", ratios(gradients, chosen=in_grid("d")), "cuDNN, FlashAttention", gradients,
-             f"; one key head {GRADIENTS_OF_ONE_KEY_HEAD} (reported, not in the results)"),
+             f"; of {drawn['points']} drawn problems, default configs: {lowest([drawn['lowest']])}"),
         line("Decode, contiguous cache", ratios(decode, chosen=one_token), "cuDNN, FlashAttention, FlashInfer",
              decode),
         line("Decode, pages", ratios(decode, chosen=in_pages), "FlashInfer", decode,
