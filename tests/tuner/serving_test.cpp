@@ -321,8 +321,9 @@ TEST_F(ServingTest, RowsUnderABiasAreTunedWithoutACache) {
   EXPECT_THAT(own, Contains(::testing::StartsWith(
                        "dtype=bf16,head_dim=64,heads=8/8,batch=8,seqlen_q=1,seqlen_kv=8192,")));
   EXPECT_THAT(own, Each(HasSubstr("bias=")));
-  EXPECT_THAT(workload.notes, Contains(HasSubstr("decoder, causal: a cache beside bias is not "
-                                                 "supported yet; kernels are tuned without it")));
+  EXPECT_THAT(workload.notes,
+              Contains(HasSubstr("decoder, causal: a cache beside relative_bias is not "
+                                 "supported yet; kernels are tuned without it")));
   const auto cross =
       texts_of_kind(workload, "cross-attention, cached keys of the encoder, no append");
   EXPECT_THAT(cross, Contains(::testing::StartsWith(
