@@ -82,7 +82,7 @@ load contract
   local p=dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal
   attune explain --problem $p --arch h100
   expect 0
-  [[ $output == *"kernel     prefill_sm90 for sm_90a"* && $output == *"NVIDIA H200, which is not here (132 multi"* ]]
+  [[ $output == *"kernel     prefill_sm90 for sm_90a"* && $output == *"NVIDIA H100, which is not here (132 multi"* ]]
   local name
   for name in sm_90 sm_90a gh200; do
     attune explain --problem $p --arch $name --json

@@ -58,11 +58,13 @@ CLI::Validator natural_number() {
 
 constexpr std::string_view kWordsOf = "one of: ";
 
-// Returns the words of Option::one_of.
+// Returns the words of Option::one_of; none for an option that takes other values.
 std::vector<std::string> words_of(CLI::Option* option) {
   try {
-    std::istringstream name(option->get_validator(0)->get_name().substr(kWordsOf.size()));
-    return {std::istream_iterator<std::string>(name), {}};
+    const std::string name = option->get_validator(0)->get_name();
+    if (!name.starts_with(kWordsOf)) return {};
+    std::istringstream words(name.substr(kWordsOf.size()));
+    return {std::istream_iterator<std::string>(words), {}};
   } catch (const CLI::OptionNotFound&) {  // it has no validator
     return {};
   }
