@@ -318,7 +318,7 @@ function heat_map(trials, tpl) {
     const i = names.indexOf(a), j = names.indexOf(b), axis = k => [...new Set(trials.map(t => t[6][k]))].sort((x, y) => x - y);
     const xs = axis(i), ys = axis(j).reverse(), ok = trials.filter(t => known(t[3])), least = Math.min(...ok.map(t => t[3]));
     const width = wide, cell_w = Math.min(96, (wide - 80) / xs.length), cell_h = 34;
-    const root = chart(width, ys.length * cell_h + 46, `Best time by ${a} and ${b}`);
+    const root = chart(width, ys.length * cell_h + 24, `Best time by ${a} and ${b}`);
     ys.forEach((y, row) => {
       add(root, s('text', {x: 66, y: row * cell_h + 22, 'text-anchor': 'end'}, String(y)));
       xs.forEach((x, column) => {
@@ -333,8 +333,8 @@ function heat_map(trials, tpl) {
       });
     });
     xs.forEach((x, column) => add(root, s('text', {x: 74 + column * cell_w + cell_w / 2, y: ys.length * cell_h + 16, 'text-anchor': 'middle'}, String(x))));
-    add(root, s('text', {x: 74, y: ys.length * cell_h + 38}, `columns ${a}, rows ${b}; best time of the cell divided by the best of all`));
-    out.replaceChildren(h('div', {class: 'bar'}, chooser(a, v => { a = v; }, 'columns'), chooser(b, v => { b = v; }, 'rows')), root);
+    out.replaceChildren(h('div', {class: 'bar'}, chooser(a, v => { a = v; }, 'columns'), chooser(b, v => { b = v; }, 'rows')), root,
+      note(`Columns are ${a}, rows are ${b}. A cell has its best time divided by the best of all.`));
   }
   draw();
   return out;
