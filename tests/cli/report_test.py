@@ -211,7 +211,8 @@ def check_page(browser, page):
 CUT = """[...[...document.querySelectorAll('main .scroll, main .figure')].filter(e => e.scrollWidth > e.clientWidth + 1)
   .map(e => e.className + ' ' + e.textContent.slice(0, 40)),
  ...[...document.querySelectorAll('main svg text')].filter(t => {
-  const a = t.textContent && t.getBoundingClientRect(), b = t.closest('section').getBoundingClientRect(); return a.left < b.left || a.right > b.right; })
+  const a = t.textContent && t.getBoundingClientRect(), b = t.closest('section').getBoundingClientRect();
+  return a.left < b.left || a.right > b.right; })
   .map(t => 'text ' + t.textContent)]"""
 
 
