@@ -2,7 +2,7 @@
 """A bench is one point of the league, ready to be timed: attune's runners ("tuned", "default"), its peers' runners, and
 how results are compared. league_cuda.py and league_cpu.py build benches; compare() and league.py use them.
 
-What raises while a peer is built or run is a reason why that peer is not timed; what attune raises fails the point.
+An error of a peer is the reason why it is not timed. An error of attune fails the point.
 """
 import contextlib
 from dataclasses import dataclass, field
