@@ -14,6 +14,7 @@ from .layout import KINDS, Layout
 from .plan import make_plan
 
 _DIGEST_BYTES = 32
+_REFUSED = "a call that is refused"  # text of a call on a rank that refuses it
 _MOST_AGREED = 1024  # calls that a group remembers
 _CHECKS_EACH_CALL = os.environ.get("ATTUNE_CHECK_GROUP", "0") not in ("", "0")
 
@@ -56,6 +57,8 @@ class Group:
         raw = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         lengths = [int(length) for length in self.gather_parts(torch.tensor([raw.numel()]), (1,) * self.world)]
         texts = [bytes(part.tolist()).decode() for part in self.gather_parts(raw, lengths)]
+        if all(_REFUSED in found for found in texts):
+            return  # each rank raises its own refusal
         other = next(rank for rank, found in enumerate(texts) if found != texts[0])
         raise GroupError(f"ranks of the group disagree: rank 0 has {texts[0]}; rank {other} has {texts[other]}; all "
                          "ranks must make the same calls in the same order")
@@ -70,7 +73,7 @@ class Group:
         try:
             text, value, refusal = *describe(), None
         except (TypeError, ValueError, RuntimeError) as error:
-            text, value, refusal = f"a call that is refused ({error})", None, error
+            text, value, refusal = f"{_REFUSED} ({error})", None, error
         number = f"call {next(self._calls)}: " if _CHECKS_EACH_CALL else ""
         try:
             self.agree(number + text)
