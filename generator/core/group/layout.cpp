@@ -253,7 +253,7 @@ Layout parse_layout(std::string_view text, const WholeProblem& whole, int world)
     if (block < 1) refuse(fmt::format("layout is {}; blocks must hold at least 1 token", text));
     return make_layout(LayoutKind::kInterleaved, whole, world, block);
   }
-  const Layout layout = parse_ranges(text);
+  Layout layout = parse_ranges(text);
   check_layout(layout, whole, world);
   return layout;
 }
