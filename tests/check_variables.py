@@ -20,7 +20,7 @@ CPP_LIST = re.compile(r"for \(const char\* name : \{([^}]*)\}\)")
 PYTHON = [rf'\benviron(?:\.get|\.pop)?[\(\[]\s*"{NAME}"', rf'\bgetenv\(\s*"{NAME}"']
 SHELL = [rf"\$\{{{NAME}:?[-?+=]", r"\$\{?(ATTUNE[A-Z_]*)\b"]
 READS = {".c": CPP, ".h": CPP, ".cpp": CPP, ".hpp": CPP, ".py": PYTHON, ".sh": SHELL, ".bash": SHELL, ".bats": SHELL}
-OF_OTHERS = {"SECONDS", "BATS_TEST_TMPDIR", "BATS_FILE_TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LOCAL_RANK"}
+OF_OTHERS = {"SECONDS", "BATS_TEST_TMPDIR", "BATS_FILE_TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
 # Tests of the readers themselves have variables of their own.
 OF_ITS_TEST = {
     "tests/generator/core/system/environment_test.cpp": {"ATTUNE_TEST_VARIABLE"}, "tests/check_test.py": {"ATTUNE_A"},
