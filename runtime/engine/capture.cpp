@@ -119,7 +119,7 @@ void Capture::after_fork_in_parent() {
 // The parent writes the calls before the fork.
 void Capture::after_fork_in_child() {
   for (Capture* capture : living().captures)
-    for (auto& [text, counted] : capture->counted_) {
+    for (auto& [unused, counted] : capture->counted_) {
       counted.written_calls = counted.counts->calls;
       counted.written_recorded = counted.counts->recorded;
     }
@@ -143,23 +143,24 @@ void Capture::note(const Problem& problem) {
   write(line_of(problem, text));
 }
 
-std::shared_ptr<CallCounts> Capture::counts_of(const Problem& problem) {
+std::shared_ptr<CallCounts> Capture::counts_of(const Problem& problem, Rung rung) {
   if (file_.empty()) return nullptr;
   const std::lock_guard lock(mutex_);
-  Counted& counted = counted_[to_text(problem)];
-  if (!counted.counts) counted = {problem, std::make_shared<CallCounts>()};
+  Counted& counted = counted_[{to_text(problem), rung}];
+  if (!counted.counts) counted = {problem, rung, std::make_shared<CallCounts>()};
   return counted.counts;
 }
 
 void Capture::write_counts() {
   const std::lock_guard lock(mutex_);
-  for (auto& [text, counted] : counted_) {
+  for (auto& [key, counted] : counted_) {
     const int64_t calls = counted.counts->calls.load(), recorded = counted.counts->recorded.load();
     const int64_t new_calls = calls - counted.written_calls;
     const int64_t new_recorded = recorded - counted.written_recorded;
     if (new_calls + new_recorded > 0 && !failed_)
-      write(line_of(counted.problem, text,
-                    fmt::format(",\"calls\":{},\"recorded\":{}", new_calls, new_recorded)));
+      write(line_of(counted.problem, key.first,
+                    fmt::format(",\"calls\":{},\"recorded\":{},\"rung\":\"{}\"", new_calls,
+                                new_recorded, rung_name(counted.rung))));
     counted.written_calls = calls;
     counted.written_recorded = recorded;
   }

@@ -2,25 +2,27 @@
 // Capture: writes the problems of a program and their numbers of calls to a file, so that `attune
 // tune --captured FILE` can tune exactly those. It writes one JSON line per unique problem and
 // process: {"problem": "dtype=bf16,head_dim=128,…"}, with the texts of its programs as "score_mod"
-// and "mask_mod". Later lines of the same problem add "calls", and "recorded" for those into CUDA
-// graphs, whose replays nobody counts. "%p" in the file's name is the id of the process, so that
-// forked and other workers have files of their own.
+// and "mask_mod". Later lines of the same problem add "calls", "recorded" for those into CUDA
+// graphs, whose replays nobody counts, and the "rung" that chose their kernel. "%p" in the file's
+// name is the id of the process, so that forked and other workers have files of their own.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "generator/core/problem/problem.hpp"
+#include "runtime/engine/engine_options.hpp"
 
 namespace attune {
 
-// The calls of one problem.
+// The calls of one problem by plans of one rung.
 struct CallCounts {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> recorded{0};
@@ -40,8 +42,9 @@ class Capture {
 
   // Writes the problem; called when a plan is made. Logs once if the file cannot be written.
   void note(const Problem& problem);
-  // Returns the counts of a plan's problem; null without a file. They may outlive the Capture.
-  std::shared_ptr<CallCounts> counts_of(const Problem& problem);
+  // Returns the counts of a plan's problem and rung; null without a file. They may outlive the
+  // Capture.
+  std::shared_ptr<CallCounts> counts_of(const Problem& problem, Rung rung);
   // Appends the calls since the last time. Also called at the end of the process and by count_call.
   void write_counts();
 
@@ -52,6 +55,7 @@ class Capture {
   static void after_fork_in_child();
   struct Counted {
     Problem problem;
+    Rung rung = Rung::kDefaultConfig;
     std::shared_ptr<CallCounts> counts;
     int64_t written_calls = 0, written_recorded = 0;
   };
@@ -60,7 +64,7 @@ class Capture {
   const std::filesystem::path file_;
   std::mutex mutex_;
   std::unordered_set<std::string> seen_;
-  std::unordered_map<std::string, Counted> counted_;
+  std::map<std::pair<std::string, Rung>, Counted> counted_;  // by the problem's text
   bool failed_ = false;
 };
 

@@ -276,7 +276,7 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
     Plan made = impl_->first_plan(asked, no_tensor_maps, Kernels::kGet);
-    made.calls = impl_->capture.counts_of(made.problem);
+    made.calls = impl_->capture.counts_of(made.problem, made.rung);
     impl_->tell_of_rung(asked, made);
     plan = std::make_shared<const Plan>(std::move(made));
     plan = impl_->plans.insert(key, std::move(plan), generation);

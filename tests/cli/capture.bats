@@ -37,6 +37,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   attune tune --target cpu --captured "$dir/captured.jsonl" --dry-run --json
   expect 0
   json 'len(o["problems"]) == 1 and "4 shapes" in list(o["remarks"].values())[0] and "calls" in list(o["remarks"].values())[0]'
+  json 'o["notes"][-1].startswith("0.0 % of the calls ran a tuned kernel (default_config ")'
   attune tune --target cpu --captured "$dir/captured.jsonl" --dry-run
   [[ $output == *"4 shapes, "*"100.0 % of the time"* ]]
   attune tune --target cpu --problem $problem --top 3 --dry-run

@@ -71,8 +71,8 @@ TEST(Capture, CallsAreAddedUp) {
   {
     Capture capture(file);
     capture.note(problem(1));
-    counts = capture.counts_of(problem(1));
-    EXPECT_EQ(capture.counts_of(problem(1)), counts);
+    counts = capture.counts_of(problem(1), Rung::kExact);
+    EXPECT_EQ(capture.counts_of(problem(1), Rung::kExact), counts);
     counts->calls += 5;
     capture.write_counts();
     capture.write_counts();  // nothing new
@@ -80,10 +80,24 @@ TEST(Capture, CallsAreAddedUp) {
   }
   counts->calls += 1;  // by a plan that outlives its engine
   EXPECT_EQ(text_of(file), "{\"problem\":\"" + to_text(problem(1)) + "\"}\n" + "{\"problem\":\"" +
-                               to_text(problem(1)) + "\",\"calls\":5,\"recorded\":0}\n" +
+                               to_text(problem(1)) + "\",\"calls\":5,\"recorded\":0,\"rung\":\"exact\"}\n" +
                                "{\"problem\":\"" + to_text(problem(1)) +
-                               "\",\"calls\":2,\"recorded\":3}\n");
-  EXPECT_EQ(Capture(std::filesystem::path()).counts_of(problem(1)), nullptr);
+                               "\",\"calls\":2,\"recorded\":3,\"rung\":\"exact\"}\n");
+  EXPECT_EQ(Capture(std::filesystem::path()).counts_of(problem(1), Rung::kExact), nullptr);
+}
+
+// A kernel that is tuned while the program runs has counts of its own.
+TEST(Capture, CallsOfEachRungAreCountedApart) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "capture.jsonl";
+  Capture capture(file);
+  capture.counts_of(problem(1), Rung::kDefaultConfig)->calls += 7;
+  capture.counts_of(problem(1), Rung::kBucket)->calls += 2;
+  capture.write_counts();
+  EXPECT_THAT(text_of(file),
+              ::testing::AllOf(
+                  ::testing::HasSubstr("\"calls\":7,\"recorded\":0,\"rung\":\"default_config\"}"),
+                  ::testing::HasSubstr("\"calls\":2,\"recorded\":0,\"rung\":\"bucket\"}")));
 }
 
 // A child counts only its own calls: the parent writes those before the fork.
@@ -91,7 +105,7 @@ TEST(Capture, AChildDoesNotWriteItsParentsCalls) {
   const testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "capture.jsonl";
   Capture capture(file);
-  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1));
+  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1), Rung::kExact);
   counts->calls += 5;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -115,7 +129,7 @@ TEST(Capture, AForkedWorkerHasItsOwnFile) {
   };
   Capture capture(folder / "calls-%p.jsonl");
   capture.note(problem(1));
-  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1));
+  const std::shared_ptr<CallCounts> counts = capture.counts_of(problem(1), Rung::kExact);
   counts->calls += 5;
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -105,6 +105,21 @@ TEST_F(CapturedTest, CallsInGraphsComeFirst) {
   EXPECT_THAT(workload.remarks.begin()->second, HasSubstr("32 in CUDA graphs"));
 }
 
+TEST_F(CapturedTest, CallsOfTunedKernelsAreSaid) {
+  const auto line = [](const std::string& problem, int64_t calls, const std::string& rung) {
+    return "{\"problem\": \"" + problem + "\", \"calls\": " + std::to_string(calls) +
+           ", \"rung\": \"" + rung + "\"}\n";
+  };
+  write(line(decode(1000), 60, "exact") + line(decode(1000), 15, "default_config") +
+        line(decode(90), 25, "reference") + line_of(decode(90), 1000));
+  EXPECT_THAT(workload_from_captures({path_}).notes,
+              ElementsAre("60.0 % of the calls ran a tuned kernel (exact 60, default_config 15, "
+                          "reference 25)"));
+  write(line(decode(1000), 1, "fast"));
+  EXPECT_THAT(testing::error_text([&] { workload_from_captures({path_}); }),
+              HasSubstr("line 1: \"rung\" is \"fast\"; must be one of pinned, exact, bucket"));
+}
+
 // Files of older versions, and of programs that were killed, have no counts.
 TEST_F(CapturedTest, WithoutCountsTheLongestProblemsCount) {
   std::string text;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <tuple>
 
@@ -16,6 +17,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/core/system/files.hpp"
 #include "generator/core/system/json_text.hpp"
+#include "runtime/engine/engine_options.hpp"
 
 namespace attune {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 struct Captured {
   Problem problem;
   int64_t calls = 0, recorded = 0;
+  std::optional<Rung> rung = {};  // none in files of older versions
 };
 
 int64_t count_in(const nlohmann::json& json, const char* field) {
@@ -34,6 +37,20 @@ int64_t count_in(const nlohmann::json& json, const char* field) {
                 fmt::format("\"{}\" is {}; must be an integer from 0 to 10^15", field,
                             to_json_text(value)));
   return value.get<int64_t>();
+}
+
+// Returns the rung that chose the kernel of a line's calls.
+std::optional<Rung> rung_in(const nlohmann::json& json) {
+  if (!json.contains("rung")) return std::nullopt;
+  std::vector<std::string> names;
+  for (const Rung rung : {Rung::kPinned, Rung::kExact, Rung::kBucket, Rung::kNearest,
+                          Rung::kDefaultConfig, Rung::kReference}) {
+    if (json.at("rung") == rung_name(rung)) return rung;
+    names.emplace_back(rung_name(rung));
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("\"rung\" is {}; must be one of {}", to_json_text(json.at("rung")),
+                          fmt::join(names, ", ")));
 }
 
 std::string program_text(const nlohmann::json& json, const char* field) {
@@ -68,7 +85,7 @@ Captured captured_problem(const std::string& line, const std::string& where) {
          {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
       if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
     Captured captured{parse_problem(json.at("problem").get<std::string>()), count_in(json, "calls"),
-                      count_in(json, "recorded")};
+                      count_in(json, "recorded"), rung_in(json)};
     validate(captured.problem);
     return captured;
   } catch (const Error& error) {
@@ -108,7 +125,13 @@ class Buckets {
     Captured& same = bucket.problems.try_emplace(to_text(problem), captured.problem).first->second;
     same.calls = std::min(same.calls + captured.calls, kMostCalls);
     same.recorded = std::min(same.recorded + captured.recorded, kMostCalls);
+    if (!captured.rung) return;
+    int64_t& of_rung = calls_of_rung_[*captured.rung];
+    of_rung = std::min(of_rung + captured.calls + captured.recorded, kMostCalls);
   }
+
+  // The calls whose kernels each rung chose; calls into CUDA graphs count once.
+  const std::map<Rung, int64_t>& calls_of_rung() const { return calls_of_rung_; }
 
   // Returns the problem that stands for its bucket: the one with the longest time of all calls, and
   // without counts the longest.
@@ -137,6 +160,7 @@ class Buckets {
   static constexpr int64_t kMostCalls = 1'000'000'000'000'000'000;
   const Target target_;
   std::map<std::string, Bucket> buckets_;
+  std::map<Rung, int64_t> calls_of_rung_;
 };
 
 std::string remark_of(const Bucket& bucket, double all_s) {
@@ -146,6 +170,20 @@ std::string remark_of(const Bucket& bucket, double all_s) {
   if (bucket.recorded > 0) parts.push_back(fmt::format("{} in CUDA graphs", bucket.recorded));
   if (all_s > 0) parts.push_back(fmt::format("{:.1f} % of the time", 100 * bucket.all_s / all_s));
   return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// Says how many calls ran tuned kernels; "" if no line names a rung.
+std::string tuned_calls_note(const std::map<Rung, int64_t>& calls_of_rung) {
+  double all = 0, tuned = 0;
+  std::vector<std::string> parts;
+  for (const auto& [rung, calls] : calls_of_rung) {
+    all += static_cast<double>(calls);
+    if (rung < Rung::kDefaultConfig) tuned += static_cast<double>(calls);
+    parts.push_back(fmt::format("{} {}", rung_name(rung), calls));
+  }
+  if (all == 0) return "";
+  return fmt::format("{:.1f} % of the calls ran a tuned kernel ({})", 100 * tuned / all,
+                     fmt::join(parts, ", "));
 }
 
 std::string paths_text(const std::vector<std::filesystem::path>& paths) {
@@ -211,6 +249,8 @@ Workload workload_from_captures(const std::vector<std::filesystem::path>& paths,
     if (std::string remark = remark_of(*bucket, all_s); !remark.empty())
       workload.remarks[to_text(workload.problems.back())] = std::move(remark);
   }
+  if (std::string note = tuned_calls_note(buckets.calls_of_rung()); !note.empty())
+    workload.notes.push_back(std::move(note));
   if (workload.problems.size() < sorted.size())
     workload.notes.push_back(fmt::format(
         "--top {}: {} of {} buckets are kept{}", top, workload.problems.size(), sorted.size(),

@@ -1,108 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits the keys of one tile over kKvSplits blocks; the block that comes last joins their parts.
-// Used if there are fewer tiles of queries than multiprocessors.
+// Splits the keys of one tile over kKvSplits blocks, which join their results. Used if there are
+// fewer tiles of queries than multiprocessors.
 //
-// Each warpgroup writes its O, row maxima and row sums to the workspace, in the order of its
-// registers, so that every access is coalesced. Then it takes a ticket. The warpgroup with the last
-// ticket adds all parts in the order of the splits, so the result does not depend on which came
-// last. It resets the ticket to zero. shared/layouts/prefill_sm90_splits.h shows the layout of the
-// workspace.
+// The blocks of a cluster leave O, row maxima and row sums in their shared memory. Then each reads
+// one slice of columns from all of them, so the join takes as long for 8 blocks as for 2. Clusters
+// that share a tile pass their slices through the workspace (slice_tickets.cuh). All sums are in
+// the order of the splits, so results do not depend on which block came last.
+// shared/layouts/prefill_sm90_splits.h has the layouts.
 #pragma once
 
-#include "shared/layouts/prefill_sm90_splits.h"
-
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/sm90/lazy_softmax.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+#include "cuda/sm90/epilogue_rows.cuh"
+#include "cuda/sm90/output_slice.cuh"
+#include "cuda/sm90/slice_tickets.cuh"  // where kKvSplits > 8, else none/
 #include "cuda/sm90/tile_stream.cuh"
 
 namespace attune {
 
-constexpr int kPartRegisters = split_part_registers(kHeadDimV);
+static_assert(kWarpgroups * split_part_floats(kHeadDimV) * 4 <= kLayout.q_full,
+              "the parts of O take the place of Q, K and V");
 
-class SplitWorkspace {
- public:
-  __device__ __forceinline__ SplitWorkspace(const AttentionArgs& args, const PrefillTile& tile,
-                                            int warpgroup, int thread)
-      : ticket_(static_cast<int*>(args.workspace) + tile.number * kWarpgroups + warpgroup) {
-    const int tiles = args.num_tiles / kKvSplits;
-    const long long ticket_bytes = split_ticket_bytes(tiles, kWarpgroups);
-    parts_ = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + ticket_bytes) +
-             (static_cast<long long>(tile.number) * kKvSplits * kWarpgroups + warpgroup) *
-                 kPartRegisters * kWarpgroupThreads +
-             thread;
-  }
-
-  __device__ __forceinline__ float* part(int split) const {
-    return parts_ +
-           static_cast<long long>(split) * kWarpgroups * kPartRegisters * kWarpgroupThreads;
-  }
-  __device__ __forceinline__ int* ticket() const { return ticket_; }
-
- private:
-  int* ticket_;
-  float* parts_;
-};
+// Addresses of a thread's values of a part: value `i` is at `i` rows of 128 threads.
+constexpr int kPartStep = kWarpgroupThreads * 4;
 
 template <int kCount>
-__device__ __forceinline__ void store_part(float* part, const float (&o)[kCount],
+__device__ __forceinline__ void leave_part(unsigned part, const float (&o)[kCount],
                                            const RowStats& rows, bool no_keys) {
+  const auto store = [&](int i, float value) {
+    store_shared_word(part + i * kPartStep, __float_as_int(value));
+  };
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    part[half * kWarpgroupThreads] = no_keys ? kLowestMax : rows.max[half];
-    part[(2 + half) * kWarpgroupThreads] = no_keys ? 0.f : rows.sum[half];
+    store(half, no_keys ? kLowestMax : rows.max[half]);
+    store(2 + half, no_keys ? 0.f : rows.sum[half]);
   }
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) part[(4 + i) * kWarpgroupThreads] = no_keys ? 0.f : o[i];
+  for (int i = 0; i < kCount; ++i) store(4 + i, no_keys ? 0.f : o[i]);
 }
 
-// Computes the sum of all parts, each weighted by exp2(its maximum - the common maximum).
+// Joins the parts of the tile. Returns true if `slice` holds values of the whole tile; otherwise
+// another cluster stores them. Called by all threads of all consumers, when no warp needs Q, K and
+// V any more.
 template <int kCount>
-__device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount],
-                                          RowStats* rows) {
+__device__ __forceinline__ bool join_splits(const AttentionArgs& args, const PrefillTile& tile,
+                                            unsigned shared, int warpgroup, int thread,
+                                            const float (&o)[kCount], const RowStats& rows,
+                                            OutputSlice* slice) {
+  named_barrier_sync(kBarrierConsumers, kConsumers * kWarpgroupThreads);
+  const unsigned part = shared + (warpgroup * split_part_floats(kHeadDimV) + thread) * 4;
+  leave_part(part, o, rows, tile.no_keys);
+  cluster_sync();
+  const int rank = tile.split % kSplitCluster;
+  slice->first_chunk = rank * kSliceChunks;
+  const unsigned first = part + 4 * slice->first_chunk * kPartStep;
+  add_parts<kSplitCluster>(
+      [&](int split, int i) {
+        return load_cluster_float(cluster_address(i < 4 ? part : first, split) + i * kPartStep);
+      },
+      slice);
+  cluster_sync();  // a block's shared memory lives until all have read it
+  return join_clusters(args, tile, warpgroup, thread, rank, slice);
+}
+
+// Rounds the slice to 16 bits and stores it.
+__device__ __forceinline__ void store_slice(const AttentionArgs& args, const PrefillTile& tile,
+                                            ThreadRows place, const OutputSlice& slice) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    rows->max[half] = __ldcg(workspace.part(0) + half * kWarpgroupThreads);
-    rows->sum[half] = 0.f;
-    for (int split = 1; split < kKvSplits; ++split)
-      rows->max[half] =
-          fmaxf(rows->max[half], __ldcg(workspace.part(split) + half * kWarpgroupThreads));
-  }
+    const long long at = tile.batch * args.o.batch_stride +
+                         (place.row + kNextRow * half) * args.o.row_stride +
+                         (place.head + kNextHead * half) * args.o.head_stride;
+    unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at) +
+                    4 * slice.first_chunk + threadIdx.x % 4;
+    if (!has_row(args, tile, place, half)) continue;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) o[i] = 0.f;
-#pragma unroll 1
-  for (int split = 0; split < kKvSplits; ++split) {
-    const float* part = workspace.part(split);
-    float weight[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      weight[half] = exp2_approx(__ldcg(part + half * kWarpgroupThreads) - rows->max[half]);
-      rows->sum[half] += weight[half] * __ldcg(part + (2 + half) * kWarpgroupThreads);
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      o[i] += weight[i / 2 % 2] * __ldcg(part + (4 + i) * kWarpgroupThreads);
+    for (int chunk = 0; chunk < kSliceChunks; ++chunk)
+      if (has_chunk(slice, chunk))
+        out[4 * chunk] = pack<kDtypeO>(slice.o[4 * chunk + 2 * half], slice.o[4 * chunk + 2 * half + 1]);
   }
-}
-
-// Returns true if this warpgroup came last. Then `o` and `rows` hold the values of the whole tile.
-template <int kCount>
-__device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const PrefillTile& tile,
-                                               int warpgroup, int thread, float (&o)[kCount],
-                                               RowStats* rows) {
-  const SplitWorkspace workspace(args, tile, warpgroup, thread);
-  store_part(workspace.part(tile.split), o, *rows, tile.no_keys);
-  __threadfence();
-  const int barrier = kBarrierWarpgroup + warpgroup;
-  named_barrier_sync(barrier, kWarpgroupThreads);
-  bool last = false;
-  if (thread == 0) {
-    last = atomicAdd(workspace.ticket(), 1) == kKvSplits - 1;
-    if (last) *workspace.ticket() = 0;
-  }
-  if (!named_barrier_any(barrier, kWarpgroupThreads, last)) return false;
-  __threadfence();
-  add_parts(workspace, o, rows);
-  return true;
 }
 
 }  // namespace attune

@@ -40,5 +40,6 @@ static_assert(kKvSplits == 1 || kScheduler == 0, "splits of the keys take one ti
 // Named barriers of the consumers; 0 is __syncthreads.
 constexpr int kBarrierTurn = 1;       // + warpgroup: it waits for its turn to issue wgmma
 constexpr int kBarrierWarpgroup = 5;  // + warpgroup: its 128 threads synchronise
+constexpr int kBarrierConsumers = 9;  // all consumers synchronise
 
 }  // namespace attune

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workspace of sm_90 kernels that share the keys of a tile among several blocks; see
-// cuda/sm90/kv_split.cuh. Host code computes its size, and the kernel the offsets of its
-// parts.
+// How sm_90 kernels share the keys of a tile among several blocks; see cuda/sm90/kv_split.cuh. Host
+// code computes the sizes, and the kernel the offsets. All counts are of one tile.
 //
-// | tensor                                                   | bytes                             |
-// |----------------------------------------------------------|-----------------------------------|
-// | tickets [tile][warpgroup] int, zero between launches     | tiles * warpgroups * 4, up to the |
-// |                                                          | next multiple of 256              |
-// | parts [tile][split][warpgroup][split_part_floats] fp32   | each split_part_floats * 4        |
+// Up to 8 blocks of a tile are a cluster. Each leaves its part of O in its own shared memory, where
+// Q, K and V were, and joins one slice of columns of all parts of the cluster:
+//
+// | region of shared memory                              | bytes                                   |
+// |------------------------------------------------------|-----------------------------------------|
+// | parts [warpgroup][split_part_floats(head_dim)] fp32  | warpgroups * split_part_floats * 4      |
+//
+// With more splits than 8, several clusters join their slices through the workspace:
+//
+// | tensor                                               | bytes                                   |
+// |------------------------------------------------------|-----------------------------------------|
+// | tickets [tile][warpgroup][rank in the cluster] int,  | tiles * warpgroups * cluster * 4, up to |
+// | zero between launches                                | the next multiple of 256                |
+// | slices [tile][split][warpgroup][split_slice_floats]  | each split_slice_floats * 4             |
 #pragma once
 
 #include "shared/host_device.h"
@@ -15,16 +23,28 @@
 
 namespace attune {
 
-// Returns the registers per thread of a part: O, two row maxima and two row sums.
-constexpr int split_part_registers(int head_dim_v) { return head_dim_v / 2 + 4; }
-constexpr int split_part_floats(int head_dim_v) {
-  return split_part_registers(head_dim_v) * kWarpgroupThreads;
+constexpr int kMostClusterBlocks = 8;  // that every device of sm_90 takes
+
+// Returns the blocks of a cluster: the most that divide the splits.
+constexpr int split_cluster(int kv_splits) {
+  int blocks = kv_splits < kMostClusterBlocks ? kv_splits : kMostClusterBlocks;
+  while (kv_splits % blocks != 0) --blocks;
+  return blocks;
 }
 
-// Returns the bytes of the tickets. Kernels call only this function of the file, because the number
-// of tiles is known only at launch.
-ATTUNE_HOST_DEVICE constexpr long long split_ticket_bytes(int tiles, int warpgroups) {
-  return (tiles * warpgroups * 4ll + 255) / 256 * 256;
+// Returns the floats of a warpgroup's part: O, two row maxima and two row sums of each thread.
+constexpr int split_part_floats(int head_dim_v) { return (head_dim_v / 2 + 4) * kWarpgroupThreads; }
+
+// Returns the chunks of 8 columns that a block joins. The last blocks may have fewer.
+constexpr int split_slice_chunks(int head_dim_v, int cluster) {
+  return (head_dim_v / 8 + cluster - 1) / cluster;
+}
+constexpr int split_slice_floats(int head_dim_v, int cluster) {
+  return (4 * split_slice_chunks(head_dim_v, cluster) + 4) * kWarpgroupThreads;
+}
+
+ATTUNE_HOST_DEVICE constexpr long long split_ticket_bytes(int tiles, int warpgroups, int cluster) {
+  return (static_cast<long long>(tiles) * warpgroups * cluster * 4 + 255) / 256 * 256;
 }
 
 }  // namespace attune

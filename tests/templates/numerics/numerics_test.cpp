@@ -181,6 +181,28 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
   }
 }
 
+// Blocks share the keys of a tile: in one cluster and in several, with slices of columns that do not
+// divide head_dim, fewer steps than blocks, and sinks.
+TEST_F(Cuda, SplitsOfSm90KeepTheRule) {
+  open("cuda");
+  for (const int splits : {2, 3, 6, 8, 16, 24, 32}) {
+    const std::string knobs = "block_n=64,scheduler=0,row_max=" + std::to_string(splits % 2) +
+                              ",kv_splits=" + std::to_string(splits);
+    for (const char* head : {"head_dim=64,heads=2/1,sinks=fp32", "head_dim=72,heads=2/2",
+                             "head_dim_qk=192,head_dim_v=128,heads=2/1", "head_dim=256,heads=1/1"})
+      check_sm90(head + std::string(",mask=causal_bottom_right"), knobs + ",l2_section_mb=32",
+                 "splits");
+    check_sm90("head_dim=128,heads=2/1", "block_m=64," + knobs, "splits");
+  }
+}
+
+TEST_F(Cuda, SplitsOfSm90Fp8KeepTheRule) {
+  open("cuda");
+  for (const int splits : {2, 6, 8, 24})
+    check_sm90_fp8("head_dim=128,heads=2/1,accuracy=fast",
+                   "scheduler=0,flush_keys=0,kv_splits=" + std::to_string(splits), "splits");
+}
+
 // Warpgroups skip steps in which they see nothing: at both ends of a window, with more such steps
 // than slots.
 TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {

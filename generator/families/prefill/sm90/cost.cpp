@@ -15,6 +15,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/layouts/prefill_sm90_splits.h"
 
 namespace attune {
 namespace {
@@ -24,14 +25,16 @@ constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kL2Bytes = 30;
-constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
 // How the tensor cores and the exponential unit overlap: time = (mma^p + exp^p)^(1/p), fitted to
 // d64, d128 and d256.
 constexpr double kOverlapPower = 1.56;
 // first product, last product and epilogue, which nothing overlaps
 constexpr double kTileClocks = 1400;
 constexpr double kLaunchClocks = 1500;  // start of a block
-constexpr double kTicketClocks = 2500;  // joining splits
+// Joining splits: barriers of a cluster, bytes between its blocks, tickets of several clusters.
+constexpr double kClusterClocks = 1500;
+constexpr double kClusterBytes = 40;
+constexpr double kTicketClocks = 2500;
 
 struct Tile {
   int block_m, block_n, warpgroups, ctas, splits, kv_slots, parts;
@@ -98,6 +101,14 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   const bool between = spec.head_dim_v > 64 && spec.head_dim_v % 128 != 0;
   if (t.warpgroups == 3 && between) clocks *= 0.94;  // for d80, d96, d112 and d160
   return t.wide ? wide_step(spec, t, clocks) : clocks;
+}
+
+// Returns the clocks in which the blocks of a tile join their results.
+double join_clocks(const KernelSpec& spec, const Tile& t) {
+  if (t.splits == 1) return 0;
+  const double part_bytes = 4.0 * t.block_m * spec.head_dim_v;
+  const double tickets = split_cluster(t.splits) < t.splits ? kTicketClocks : 0;
+  return kClusterClocks + 2 * part_bytes / kClusterBytes + tickets;
 }
 
 // True if all tiles run at once, each in a separate block, so that no order must be chosen.
@@ -208,23 +219,34 @@ int usual_section_mb(const KernelSpec& spec, const Config& config, const Shape& 
   return std::min(held, 16);
 }
 
-// Splits the keys, to fill the device with few tiles; each split keeps several steps.
-Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
-                   const DeviceFacts& device) {
-  constexpr int64_t kLeastSteps = 4;
+// Returns how many blocks run at once in clusters of `cluster` blocks. A cluster lies in one group
+// of at least 16 multiprocessors.
+int64_t blocks_in_clusters(const DeviceFacts& device, int cluster) {
+  constexpr int64_t kGroup = 16;
+  if (device.sm_count < kGroup) return device.sm_count / cluster * cluster;
+  return device.sm_count / kGroup * (kGroup / cluster * cluster);
+}
+
+// Returns the config, and copies of it that split the keys as far as the device has room for blocks
+// and each block has some steps.
+std::vector<Config> with_splits(const Config& config, const SearchSpace& legal, const Shape& shape,
+                                const DeviceFacts& device) {
+  constexpr int64_t kLeastSteps = 2;
+  std::vector<Config> all{config};
   const int64_t tiles = sm90_tiles(config, shape).count();
-  int64_t best = 1;
   for (const Knob& knob : legal.knobs()) {
     if (knob.name != "kv_splits") continue;
-    for (const int64_t splits : knob.values)
-      if (splits * tiles <= device.sm_count &&
-          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
-        best = splits;
+    for (const int64_t splits : knob.values) {
+      if (splits == 1 ||
+          splits * tiles > blocks_in_clusters(device, split_cluster(static_cast<int>(splits))) ||
+          splits * kLeastSteps * config.at("block_n") > shape.seqlen_kv)
+        continue;
+      all.push_back(config);
+      all.back().set("kv_splits", splits);
+      all.back().set("scheduler", 0);
+    }
   }
-  if (best == 1) return config;
-  config.set("kv_splits", best);
-  config.set("scheduler", 0);
-  return config;
+  return all;
 }
 
 }  // namespace
@@ -270,7 +292,7 @@ double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Sh
     double clocks = (t.splits > 1 ? std::ceil(steps / t.splits) : steps) * step +
                     kTileClocks * (t.overlap ? 1.0 : 1.2);
     if (t.scheduler == Sm90Scheduler::kOneTile && !one_wave) clocks += kLaunchClocks / t.ctas;
-    if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
+    clocks += join_clocks(spec, t);
     tiles.push_back(clocks);
   }
   const double copies = static_cast<double>(whole.groups * t.splits) *
@@ -283,17 +305,17 @@ Config sm90_fastest(std::string_view family, const SearchSpace& legal,
                     const Shape& shape, const DeviceFacts& device, Sm90Clocks clocks) {
   std::optional<Config> best;
   double best_cost = 0;
-  for (const Config& candidate : candidates) {
-    Config config = with_splits(candidate, legal, shape, device);
-    if (legal.broken(config)) continue;
-    Config sized = config;
-    sized.set("l2_section_mb", usual_section_mb(spec, config, shape, device));
-    if (!legal.broken(sized)) config = sized;
-    const double cost = clocks(spec, config, shape, device);
-    if (best && cost >= best_cost) continue;
-    best = config;
-    best_cost = cost;
-  }
+  for (const Config& candidate : candidates)
+    for (const Config& config : with_splits(candidate, legal, shape, device)) {
+      if (legal.broken(config)) continue;
+      Config sized = config;
+      sized.set("l2_section_mb", usual_section_mb(spec, config, shape, device));
+      if (legal.broken(sized)) sized = config;
+      const double cost = clocks(spec, sized, shape, device);
+      if (best && cost >= best_cost) continue;
+      best = std::move(sized);
+      best_cost = cost;
+    }
   if (!best)
     throw Error(ErrorCode::kInternal,
                 fmt::format("{} has no default config for {}", family, to_text(spec)));

@@ -32,8 +32,11 @@ LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
   all.steps[0].shared_bytes = static_cast<unsigned>(sm90_shared_bytes(spec, config));
   if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)
     all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
-  if (config.at("kv_splits") > 1)
-    all.workspace = {{.name = "split_tickets", .zeroed = true}, {.name = "split_parts"}};
+  const auto splits = static_cast<int>(config.at("kv_splits"));
+  if (splits == 1) return all;
+  all.steps[0].cluster = static_cast<unsigned>(split_cluster(splits));
+  if (split_cluster(splits) < splits)
+    all.workspace = {{.name = "split_tickets", .zeroed = true}, {.name = "split_slices"}};
   return all;
 }
 
@@ -41,7 +44,8 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
                        const DeviceFacts& device) {
   const PrefillSm90Config c = sm90_layout_config(spec, config);
   const int warpgroups = prefill_sm90_layout(c).warpgroups;
-  const int64_t splits = config.at("kv_splits");
+  const auto splits = static_cast<int>(config.at("kv_splits"));
+  const int cluster = split_cluster(splits);
   const int64_t whole_tiles = sm90_tiles(config, shape).count();
   const int tiles = tile_count(whole_tiles * splits);
   const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
@@ -51,11 +55,11 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
   sizes.steps[0].grid_x = grid_extent(
       scheduler == Sm90Scheduler::kOneTile ? tiles : std::min<int64_t>(tiles, resident));
   if (scheduler == Sm90Scheduler::kDynamic) sizes.workspace = {{.columns = 1}};
-  if (splits > 1) {
-    tile_count(whole_tiles * warpgroups);  // the kernel counts its tickets in an int
+  if (cluster < splits) {
+    tile_count(whole_tiles * warpgroups * cluster);  // the kernel counts its tickets in an int
     sizes.workspace = {
-        {.columns = split_ticket_bytes(static_cast<int>(whole_tiles), warpgroups) / 4},
-        {.columns = split_part_floats(c.head_dim_v), .rows = warpgroups, .heads = tiles}};
+        {.columns = split_ticket_bytes(static_cast<int>(whole_tiles), warpgroups, cluster) / 4},
+        {.columns = split_slice_floats(c.head_dim_v, cluster), .rows = warpgroups, .heads = tiles}};
   }
   return sizes;
 }

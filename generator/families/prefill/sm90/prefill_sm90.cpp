@@ -339,6 +339,7 @@ class PrefillSm90 final : public KernelTemplate {
   std::string_view knobs_path() const override {
     return "cuda/prefill_sm90/prefill_sm90_knobs.cuh";
   }
+  int revision() const override { return 2; }  // 2: blocks that split keys are clusters
 
   const Served& serves() const override { return serves_masks_and_dropout(); }
 

@@ -15,6 +15,7 @@
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"
+#include "templates/shared/layouts/prefill_sm90_splits.h"
 #include "templates/shared/layouts/score_stage_layout.h"
 
 namespace attune {
@@ -59,7 +60,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
       {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
   knobs.insert(knobs.end(), own.begin(), own.end());
   knobs.push_back(
-      {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"});
+      {"kv_splits", {1, 2, 3, 4, 6, 8, 16, 24, 32}, "blocks that share the keys of one tile"});
   return knobs;
 }
 
@@ -230,6 +231,15 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
              accumulators_per_wgmma > most,
              fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                          accumulators_per_wgmma, registers.launch, most));
+       }},
+      {"split_parts",
+       {"kv_splits", "block_m", "block_n", "kv_slots", "kv_ring", "v_slices"},
+       [=](const Config& c) {
+         const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, c));
+         const int parts = layout.warpgroups * split_part_floats(slice_of(spec, c).head_dim_v) * 4;
+         return broken_if(c.get("kv_splits", 1) > 1 && parts > layout.q_full,
+                          fmt::format("kv_splits above 1 needs {} bytes where Q, K and V have {}",
+                                      parts, layout.q_full));
        }},
       {"shared_memory", kLayoutKnobs,
        [=](const Config& c) {

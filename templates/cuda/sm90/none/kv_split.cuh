@@ -4,10 +4,19 @@
 
 namespace none {
 
+struct OutputSlice {
+  float o[2];
+  RowStats rows;
+  int first_chunk;
+};
+
 template <class... Arguments>
-__device__ __forceinline__ bool combine_splits(const Arguments&...) {
+__device__ __forceinline__ bool join_splits(const Arguments&...) {
   return true;
 }
+
+template <class... Arguments>
+__device__ __forceinline__ void store_slice(const Arguments&...) {}
 
 }  // namespace none
 
