@@ -80,7 +80,8 @@ TEST(Capture, CallsAreAddedUp) {
   }
   counts->calls += 1;  // by a plan that outlives its engine
   EXPECT_EQ(text_of(file), "{\"problem\":\"" + to_text(problem(1)) + "\"}\n" + "{\"problem\":\"" +
-                               to_text(problem(1)) + "\",\"calls\":5,\"recorded\":0,\"rung\":\"exact\"}\n" +
+                               to_text(problem(1)) +
+                               "\",\"calls\":5,\"recorded\":0,\"rung\":\"exact\"}\n" +
                                "{\"problem\":\"" + to_text(problem(1)) +
                                "\",\"calls\":2,\"recorded\":3,\"rung\":\"exact\"}\n");
   EXPECT_EQ(Capture(std::filesystem::path()).counts_of(problem(1), Rung::kExact), nullptr);

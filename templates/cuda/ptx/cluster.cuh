@@ -5,13 +5,14 @@
 
 namespace attune {
 
-// Waits until all threads of the cluster that have not exited have arrived. Writes to shared memory
-// before it are visible to the cluster's blocks after it.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+// The barrier of all threads of the cluster that have not exited. Writes to shared memory before
+// the arrival are visible to the cluster's blocks after the wait.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // Returns the address, in the cluster's window, of `shared` in the block of rank `rank`.

@@ -9,12 +9,15 @@
 // shared/layouts/prefill_sm90_splits.h has the layouts.
 #pragma once
 
+#include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/shared_memory.cuh"
+#include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/output_slice.cuh"
+#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/slice_tickets.cuh"  // where kKvSplits > 8, else none/
 #include "cuda/sm90/tile_stream.cuh"
 
@@ -41,7 +44,7 @@ __device__ __forceinline__ void leave_part(unsigned part, const float (&o)[kCoun
   for (int i = 0; i < kCount; ++i) store(4 + i, no_keys ? 0.f : o[i]);
 }
 
-// Joins the parts of the tile. Returns true if `slice` holds values of the whole tile; otherwise
+// Joins the parts of the tile, and arrives at the cluster's barrier. Returns true if `slice` holds values of the whole tile; otherwise
 // another cluster stores them. Called by all threads of all consumers, when no warp needs Q, K and
 // V any more.
 template <int kCount>
@@ -52,7 +55,8 @@ __device__ __forceinline__ bool join_splits(const AttentionArgs& args, const Pre
   named_barrier_sync(kBarrierConsumers, kConsumers * kWarpgroupThreads);
   const unsigned part = shared + (warpgroup * split_part_floats(kHeadDimV) + thread) * 4;
   leave_part(part, o, rows, tile.no_keys);
-  cluster_sync();
+  cluster_arrive();
+  cluster_wait();
   const int rank = tile.split % kSplitCluster;
   slice->first_chunk = rank * kSliceChunks;
   const unsigned first = part + 4 * slice->first_chunk * kPartStep;
@@ -61,7 +65,7 @@ __device__ __forceinline__ bool join_splits(const AttentionArgs& args, const Pre
         return load_cluster_float(cluster_address(i < 4 ? part : first, split) + i * kPartStep);
       },
       slice);
-  cluster_sync();  // a block's shared memory lives until all have read it
+  cluster_arrive();
   return join_clusters(args, tile, warpgroup, thread, rank, slice);
 }
 
@@ -79,8 +83,28 @@ __device__ __forceinline__ void store_slice(const AttentionArgs& args, const Pre
 #pragma unroll
     for (int chunk = 0; chunk < kSliceChunks; ++chunk)
       if (has_chunk(slice, chunk))
-        out[4 * chunk] = pack<kDtypeO>(slice.o[4 * chunk + 2 * half], slice.o[4 * chunk + 2 * half + 1]);
+        out[4 * chunk] =
+            pack<kDtypeO>(slice.o[4 * chunk + 2 * half], slice.o[4 * chunk + 2 * half + 1]);
   }
+}
+
+// Ends a tile whose keys several blocks share: each stores a slice of the columns of O.
+template <class Consumer, int kCount>
+__device__ __forceinline__ void join_tile(const KernelParts& args, unsigned shared, int warpgroup,
+                                          const PrefillTile& tile, ThreadRows place,
+                                          const float (&o)[kCount], const RowStats& rows,
+                                          const Consumer& consumer) {
+  OutputSlice slice;
+  const int thread = threadIdx.x % kWarpgroupThreads;
+  if (join_splits(args, tile, shared, warpgroup, thread, o, rows, &slice)) {
+    RowEnds ends = consumer.ends(slice.rows);
+    scale_kept(args, &ends);
+    join_sinks(args.scores, place, &ends);
+    if (slice.first_chunk == 0) store_lse(args, tile, place, ends);
+    normalise(slice.o, ends);
+    store_slice(args, tile, place, slice);
+  }
+  cluster_wait();  // a block's shared memory lives until all have read it
 }
 
 }  // namespace attune

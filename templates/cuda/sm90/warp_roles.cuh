@@ -41,23 +41,6 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
   }
 }
 
-// Ends a tile whose keys several blocks share: each stores a slice of the columns of O.
-template <class Consumer, int kCount>
-__device__ __forceinline__ void join_tile(const KernelParts& args, unsigned shared, int warpgroup,
-                                          const PrefillTile& tile, ThreadRows place,
-                                          const float (&o)[kCount], const RowStats& rows,
-                                          const Consumer& consumer) {
-  OutputSlice slice;
-  const int thread = threadIdx.x % kWarpgroupThreads;
-  if (!join_splits(args, tile, shared, warpgroup, thread, o, rows, &slice)) return;
-  RowEnds ends = consumer.ends(slice.rows);
-  scale_kept(args, &ends);
-  join_sinks(args.scores, place, &ends);
-  if (slice.first_chunk == 0) store_lse(args, tile, place, ends);
-  normalise(slice.o, ends);
-  store_slice(args, tile, place, slice);
-}
-
 template <class Consumer>
 __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared, int warpgroup,
                                         const TensorMap& map_o) {

@@ -2,14 +2,14 @@
 // How sm_90 kernels share the keys of a tile among several blocks; see cuda/sm90/kv_split.cuh. Host
 // code computes the sizes, and the kernel the offsets. All counts are of one tile.
 //
-// Up to 8 blocks of a tile are a cluster. Each leaves its part of O in its own shared memory, where
-// Q, K and V were, and joins one slice of columns of all parts of the cluster:
+// Blocks of a tile form clusters. Each block leaves its part of O in its own shared memory, where Q,
+// K and V were, and joins one slice of columns of all parts of the cluster:
 //
 // | region of shared memory                              | bytes                                   |
 // |------------------------------------------------------|-----------------------------------------|
 // | parts [warpgroup][split_part_floats(head_dim)] fp32  | warpgroups * split_part_floats * 4      |
 //
-// With more splits than 8, several clusters join their slices through the workspace:
+// With more splits than 8, several clusters of a tile join their slices through the workspace:
 //
 // | tensor                                               | bytes                                   |
 // |------------------------------------------------------|-----------------------------------------|
@@ -23,13 +23,11 @@
 
 namespace attune {
 
-constexpr int kMostClusterBlocks = 8;  // that every device of sm_90 takes
-
-// Returns the blocks of a cluster: the most that divide the splits.
+// Returns the blocks of a cluster. Up to 8 splits are one cluster. 12 and 16 are clusters of 2, of
+// which a device holds the most blocks; with more splits there are few tiles, so 8 blocks fit.
 constexpr int split_cluster(int kv_splits) {
-  int blocks = kv_splits < kMostClusterBlocks ? kv_splits : kMostClusterBlocks;
-  while (kv_splits % blocks != 0) --blocks;
-  return blocks;
+  if (kv_splits <= 8) return kv_splits;
+  return kv_splits <= 16 ? 2 : 8;
 }
 
 // Returns the floats of a warpgroup's part: O, two row maxima and two row sums of each thread.

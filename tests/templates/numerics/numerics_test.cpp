@@ -185,7 +185,7 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
 // divide head_dim, fewer steps than blocks, and sinks.
 TEST_F(Cuda, SplitsOfSm90KeepTheRule) {
   open("cuda");
-  for (const int splits : {2, 3, 6, 8, 16, 24, 32}) {
+  for (const int splits : {2, 3, 6, 8, 12, 16, 24, 32}) {
     const std::string knobs = "block_n=64,scheduler=0,row_max=" + std::to_string(splits % 2) +
                               ",kv_splits=" + std::to_string(splits);
     for (const char* head : {"head_dim=64,heads=2/1,sinks=fp32", "head_dim=72,heads=2/2",

@@ -219,12 +219,11 @@ int usual_section_mb(const KernelSpec& spec, const Config& config, const Shape& 
   return std::min(held, 16);
 }
 
-// Returns how many blocks run at once in clusters of `cluster` blocks. A cluster lies in one group
-// of at least 16 multiprocessors.
+// Returns how many blocks run at once in clusters of `cluster` blocks, which lie in one group of
+// multiprocessors. An H200 of 132 says so (cudaOccupancyMaxActiveClusters).
 int64_t blocks_in_clusters(const DeviceFacts& device, int cluster) {
-  constexpr int64_t kGroup = 16;
-  if (device.sm_count < kGroup) return device.sm_count / cluster * cluster;
-  return device.sm_count / kGroup * (kGroup / cluster * cluster);
+  constexpr int64_t kOf132[] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
+  return device.sm_count * kOf132[cluster] / 132 / cluster * cluster;
 }
 
 // Returns the config, and copies of it that split the keys as far as the device has room for blocks

@@ -4,19 +4,8 @@
 
 namespace none {
 
-struct OutputSlice {
-  float o[2];
-  RowStats rows;
-  int first_chunk;
-};
-
 template <class... Arguments>
-__device__ __forceinline__ bool join_splits(const Arguments&...) {
-  return true;
-}
-
-template <class... Arguments>
-__device__ __forceinline__ void store_slice(const Arguments&...) {}
+__device__ __forceinline__ void join_tile(const Arguments&...) {}
 
 }  // namespace none
 
