@@ -44,9 +44,9 @@ __device__ __forceinline__ void leave_part(unsigned part, const float (&o)[kCoun
   for (int i = 0; i < kCount; ++i) store(4 + i, no_keys ? 0.f : o[i]);
 }
 
-// Joins the parts of the tile, and arrives at the cluster's barrier. Returns true if `slice` holds values of the whole tile; otherwise
-// another cluster stores them. Called by all threads of all consumers, when no warp needs Q, K and
-// V any more.
+// Joins the parts of the tile, and arrives at the cluster's barrier. Returns true if `slice` holds
+// values of the whole tile; otherwise another cluster stores them. Called by all threads of all
+// consumers, when no warp needs Q, K and V any more.
 template <int kCount>
 __device__ __forceinline__ bool join_splits(const AttentionArgs& args, const PrefillTile& tile,
                                             unsigned shared, int warpgroup, int thread,

@@ -2,20 +2,20 @@
 // How sm_90 kernels share the keys of a tile among several blocks; see cuda/sm90/kv_split.cuh. Host
 // code computes the sizes, and the kernel the offsets. All counts are of one tile.
 //
-// Blocks of a tile form clusters. Each block leaves its part of O in its own shared memory, where Q,
-// K and V were, and joins one slice of columns of all parts of the cluster:
+// Blocks of a tile form clusters. Each block leaves its part of O in its own shared memory, where
+// Q, K and V were, and joins one slice of columns of all parts of the cluster:
 //
-// | region of shared memory                              | bytes                                   |
-// |------------------------------------------------------|-----------------------------------------|
-// | parts [warpgroup][split_part_floats(head_dim)] fp32  | warpgroups * split_part_floats * 4      |
+// | region of shared memory                             | bytes                               |
+// |-----------------------------------------------------|-------------------------------------|
+// | parts [warpgroup][split_part_floats(head_dim)] fp32 | warpgroups * split_part_floats * 4  |
 //
 // With more splits than 8, several clusters of a tile join their slices through the workspace:
 //
-// | tensor                                               | bytes                                   |
-// |------------------------------------------------------|-----------------------------------------|
-// | tickets [tile][warpgroup][rank in the cluster] int,  | tiles * warpgroups * cluster * 4, up to |
-// | zero between launches                                | the next multiple of 256                |
-// | slices [tile][split][warpgroup][split_slice_floats]  | each split_slice_floats * 4             |
+// | tensor                                              | bytes                               |
+// |-----------------------------------------------------|-------------------------------------|
+// | tickets [tile][warpgroup][rank in the cluster] int, | tiles * warpgroups * cluster * 4,   |
+// | zero between launches                               | up to the next multiple of 256      |
+// | slices [tile][split][warpgroup][split_slice_floats] | each split_slice_floats * 4         |
 #pragma once
 
 #include "shared/host_device.h"

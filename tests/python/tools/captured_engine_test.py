@@ -37,8 +37,8 @@ def serve():
 
 
 def run(*command, **variables):
-    done = subprocess.run([str(word) for word in command], env={**os.environ, **variables}, capture_output=True, text=True,
-                          timeout=280, check=False)
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **variables}, capture_output=True,
+                          text=True, timeout=280, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout

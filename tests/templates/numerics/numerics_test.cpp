@@ -181,8 +181,8 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
   }
 }
 
-// Blocks share the keys of a tile: in one cluster and in several, with slices of columns that do not
-// divide head_dim, fewer steps than blocks, and sinks.
+// Blocks share the keys of a tile: in one cluster and in several, with slices of columns that do
+// not divide head_dim, fewer steps than blocks, and sinks.
 TEST_F(Cuda, SplitsOfSm90KeepTheRule) {
   open("cuda");
   for (const int splits : {2, 3, 6, 8, 12, 16, 24, 32}) {
