@@ -23,6 +23,7 @@ class AlteredTemplate : public KernelTemplate {
   std::string_view name() const override { return original_.name(); }
   std::string_view source_path() const override { return original_.source_path(); }
   std::string_view knobs_path() const override { return original_.knobs_path(); }
+  int revision() const override { return original_.revision(); }
   const Served& serves() const override { return original_.serves(); }
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return original_.space(spec, arch);

@@ -204,6 +204,7 @@ TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
   for (const auto& [dims, rows] : {std::pair{"head_dim=64", 128},
                                    {"head_dim=128", 64},
                                    {"head_dim=128", 80},
+                                   {"head_dim=96", 80},
                                    {"head_dim=64", 64},
                                    {"head_dim=16", 128},
                                    {"head_dim_qk=32,head_dim_v=64", 64},

@@ -3,6 +3,7 @@
 // where images come from.
 #include "runtime/engine/engine.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <set>
@@ -160,7 +161,8 @@ TEST_F(EngineTest, AWinnerOfAnotherTextRunsTheImageThatWasTimed) {
   std::filesystem::remove(folder_ / "store.db");
   Store upgraded = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
   key.source_digest = "of the text before";
-  key.toolchain.template_digest = winner.toolchain.template_digest = "r1.of the text before";
+  key.toolchain.template_digest = winner.toolchain.template_digest =
+      fmt::format("r{}.of the text before", first->kernel_template->revision());
   upgraded.put_image(key, image);
   upgraded.put_winner({winner.spec, winner.shape, device_->identity(), {"test"}}, winner);
   const int compiled = device_->compiler_.total();

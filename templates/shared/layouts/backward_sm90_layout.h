@@ -171,6 +171,12 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   }
 }
 
+// Returns the columns of dQ that both warpgroups make together. A product dQ^T has 64 rows, so two
+// of them make zeros for the columns that dQ lacks.
+constexpr int backward_dq_columns(int step_rows, int head_dim_qk) {
+  return backward_dq_half(step_rows) == DqHalf::kTransposed ? 2 * kPanelColumns : head_dim_qk;
+}
+
 // True if P, dP, rounded P, dK and dV together need too many registers. Then dP and dS are computed
 // for half of the rows at a time.
 constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {

@@ -34,7 +34,7 @@ struct BackwardUnorderedLayout {
 constexpr BackwardUnorderedLayout backward_unordered_layout(const BackwardFusedLayout& others,
                                                             int step_rows, int head_dim_qk) {
   BackwardUnorderedLayout l{};
-  l.part_bytes = 4 * step_rows * head_dim_qk / kDqCopiers;
+  l.part_bytes = 4 * step_rows * backward_dq_columns(step_rows, head_dim_qk) / kDqCopiers;
   const int dk_bytes = others.parts.first_bytes;
   l.staging_bytes = ((l.part_bytes > dk_bytes ? l.part_bytes : dk_bytes) + 1023) / 1024 * 1024;
   l.ds_empty = (others.bytes + 15) / 16 * 16;

@@ -98,6 +98,12 @@ CONFIGS = (
       for rest in ("head_dim=64,heads=3,seqlen=400,mask=none,window=64:64",
                    "head_dim=64,heads=4,seqlen_q=300,seqlen_kv=420,mask=causal_top_left,window=127:0",
                    "head_dim_qk=40,head_dim_v=56,heads=2,seqlen=200,mask=none,window=3:40")),
+    # dQ of padded columns.
+    *(("backward_sm90_one_kernel", GRADIENTS.replace("head_dim=128", dims), one_kernel(rows, 2, 0))
+      for dims, rows in (("head_dim=96", 80), ("head_dim_qk=80,head_dim_v=64", 96))),
+    # Splits of one cluster and of several.
+    *(("prefill_sm90", "dtype=bf16,head_dim=128,heads=2/1,batch=1,seqlen_q=70,seqlen_kv=2000,mask=causal_bottom_right",
+       f"scheduler=0,l2_section_mb=32,kv_splits={splits}") for splits in (6, 8, 16, 32)),
     # dQ by a separate warpgroup.
     *(("backward_sm90_one_kernel", GRADIENTS.replace("head_dim=128", dims) + field, one_kernel(64, scheduler))
       for dims, field, scheduler in (("head_dim=64", "", 0), ("head_dim=64", "", 2),

@@ -201,6 +201,8 @@ TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
     for (const auto& [dims, rows] : {std::pair{"head_dim=128", 64},
                                      {"head_dim=128", 80},
                                      {"head_dim=64", 128},
+                                     {"head_dim=96", 80},
+                                     {"head_dim_qk=80,head_dim_v=64", 96},
                                      {"head_dim_qk=16,head_dim_v=48", 128}})
       for (const char* rest : {"heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none",
                                "heads=6,seqlen_q=2000,seqlen_kv=100,mask=none",

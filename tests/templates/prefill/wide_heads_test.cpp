@@ -60,7 +60,7 @@ TEST_F(Cuda, OneSliceOfVAndThree) {
 TEST_F(Cuda, SplitsScoresAndSkippedSteps) {
   open("cuda");
   check("head_dim=512,heads=2/2,seqlen_q=9,seqlen_kv=700",
-        "v_slices=2,k_parts=8,block_n=32,scheduler=0,kv_splits=3,l2_section_mb=0");
+        "v_slices=2,k_parts=8,block_n=32,scheduler=0,kv_splits=6,l2_section_mb=0");
   check("head_dim=384,heads=4/2,seqlen_q=129,seqlen_kv=500,softcap=20,sinks=bf16" + kCausal,
         "v_slices=2,k_parts=3,block_n=48");
   check("head_dim=512,heads=2/2,seqlen=600,window=10:0" + kCausal,

@@ -53,8 +53,20 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
       kernel.makes == BackwardMakes::kAll)
     step.columns += v, step.bytes += 2 * n * v;
   if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup, or all in one
-    step.columns += qk, step.bytes += (kernel.dq_warpgroup ? 1 : 2) * n * 128 + 128 * qk;
+    step.columns += backward_dq_columns(kernel.tile.step_rows, spec.head_dim_qk),
+        step.bytes += (kernel.dq_warpgroup ? 1 : 2) * n * 128 + 128 * qk;
   return step;
+}
+
+// Returns the factor of a kernel that adds dQ in no fixed order. It does not wait for turns, and
+// stores dQ along with dK. Rows of a window see few blocks, whose turns are short. Zeros of padded
+// columns are staged and added too. Short steps have too little work between barriers.
+double unordered_waiting(const BackwardSm90Tile& t, const KernelSpec& spec) {
+  const int columns = backward_dq_columns(t.step_rows, t.head_dim_qk);
+  const double padded = static_cast<double>(columns - t.head_dim_qk) / columns;
+  return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) +
+         0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots + 0.2 * padded +
+         0.2 * std::max(0, kWarpgroupRows - t.step_rows) / 16;
 }
 
 // Returns the factor for too few slots, since loads of the next step need time to arrive. The first
@@ -66,11 +78,7 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes == BackwardMakes::kAll) {
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
-    // Unordered sums do not wait for turns, and dQ is stored along with dK. Rows of a window see
-    // few blocks, whose turns are short.
-    if (!kernel.ordered)
-      return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) * drawn +
-             0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots;
+    if (!kernel.ordered) return drawn * unordered_waiting(t, spec);
     if (kernel.dq_warpgroup)  // at most the time of halves; two slots of Q cost more
       return 1.24 * drawn + 0.15 * (3 - t.first_slots) + 0.005 * std::abs(t.second_slots - 3);
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);

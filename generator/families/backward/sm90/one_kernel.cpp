@@ -65,10 +65,11 @@ BackwardKernel all_kernel(const KernelSpec& spec, const Config& c) {
 // that has all of it.
 Broken broken_sharing(const KernelSpec& spec, const Config& c) {
   const int rows = rows_of(c);
-  if (rows % kWarpgroupRows != 0 && (is_ordered(c) || spec.head_dim_qk != 2 * kPanelColumns))
+  const bool two_panels = spec.head_dim_qk > kPanelColumns && spec.head_dim_qk <= 2 * kPanelColumns;
+  if (rows % kWarpgroupRows != 0 && (is_ordered(c) || !two_panels))
     return fmt::format(
-        "key_block_m is {}; must be {} or {} (any with head_dim_qk {} and ordered 0)", rows,
-        kWarpgroupRows, 2 * kWarpgroupRows, 2 * kPanelColumns);
+        "key_block_m is {}; must be {} or {} (any with a head_dim_qk of {} to {} and ordered 0)",
+        rows, kWarpgroupRows, 2 * kWarpgroupRows, kPanelColumns + 1, 2 * kPanelColumns);
   const int multiple = has_dq_warpgroup(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
   if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
     return fmt::format("key_block_m {} needs a multiple of {} as head_dim_qk", rows, multiple);
@@ -166,11 +167,12 @@ class OneKernel final : public GradientsSm90 {
     const int64_t heads = shape.num_heads_q * shape.batch;
     const int64_t words = is_ordered(config) ? 0 : kClaimWords;
     const BackwardKernel kernel = all_kernel(spec, config);
+    const int64_t dq_floats = step * backward_dq_columns(rows_of(config), spec.head_dim_qk);
     LaunchSizes all{.steps = {prepare_size(spec, shape, rows),
                               gradient_size(kernel, spec, shape, device),
                               {.grid_x = grid_extent(heads * blocks)}},
                     .workspace = {sums_extents(shape, rows),
-                                  {.columns = step * spec.head_dim_qk + words,
+                                  {.columns = dq_floats + words,
                                    .rows = blocks,
                                    .heads = shape.num_heads_q,
                                    .batch = shape.batch},

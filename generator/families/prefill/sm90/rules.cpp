@@ -60,7 +60,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
       {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
   knobs.insert(knobs.end(), own.begin(), own.end());
   knobs.push_back(
-      {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, "blocks that share the keys of one tile"});
+      {"kv_splits", {1, 2, 4, 6, 8, 12, 16, 32}, "blocks that share the keys of one tile"});
   return knobs;
 }
 
@@ -204,6 +204,11 @@ const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "blocks_per_
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
                                             "k_parts", "pack_heads"};
 
+std::vector<std::string> with_splits(std::vector<std::string> knobs) {
+  knobs.emplace_back("kv_splits");
+  return knobs;
+}
+
 }  // namespace
 
 std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch,
@@ -232,8 +237,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
              fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                          accumulators_per_wgmma, registers.launch, most));
        }},
-      {"split_parts",
-       {"kv_splits", "block_m", "block_n", "kv_slots", "kv_ring", "v_slices"},
+      {"split_parts", with_splits(kLayoutKnobs),
        [=](const Config& c) {
          const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, c));
          const int parts = layout.warpgroups * split_part_floats(slice_of(spec, c).head_dim_v) * 4;

@@ -3,7 +3,7 @@
 // keys:
 //   64 rows of a step:  half of the columns
 //   128 rows:           half of the rows
-//   80 rows:            half of the columns, as dQ^T
+//   other rows:         half of the columns, as dQ^T
 // ordered_dq.cuh and unordered_dq.cuh add dQ to the workspace.
 #pragma once
 
@@ -60,7 +60,7 @@ class HalfDq : public KeptScores {
     await_ds(shared_, step);
     constexpr bool kByRows = kDqHalf == DqHalf::kRows;
     constexpr int kHalfOfK =
-        kByRows ? 0 : kHeadDimQk / 2 / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
+        kByRows ? 0 : kDqColumns / 2 / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
     constexpr int kHalfOfDs = kByRows ? kWarpgroupRows * kPanelRowBytes : 0;
     const unsigned rows = ds_tile(shared_, step) + warpgroup() * kHalfOfDs;
     const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;

@@ -26,6 +26,7 @@ constexpr BackwardUnorderedLayout kUnorderedLayout =
 constexpr int kDsEmpty =
     kOrdered != 0 ? backward_dq_warpgroup_ds_empty(kFusedLayout) : kUnorderedLayout.ds_empty;
 constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // columns of dQ
+constexpr int kDqColumns = backward_dq_columns(kKeyBlockM, kHeadDimQk);        // of both warpgroups
 constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // the half of dQ that a warpgroup makes
 
 constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;

@@ -63,12 +63,13 @@ __device__ __forceinline__ void round_rows(const Vector16 (&packed)[kCount], flo
   }
 }
 
-// Stores a product whose rows are columns of dQ.
+// Stores a product whose rows are columns of dQ, from `column` on. Rows past head_dim are zeros.
 template <int kCount>
 __device__ __forceinline__ void round_columns(const Vector16 (&packed)[kCount], float s,
-                                              unsigned short* to, long long stride, int row,
-                                              int end) {
+                                              unsigned short* to, long long stride, int column,
+                                              int row, int end) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
+  if (column + thread / 32 * 16 >= kHeadDimQk) return;
   row += thread % 32 / 4;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
@@ -95,16 +96,17 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   const auto* from = reinterpret_cast<const float4*>(sums.dq(last_first)) +
                      warpgroup * (kFusedFloats / 8) + thread;
+  const int column =
+      kHalf == DqHalf::kRows ? 0 : warpgroup * (backward_dq_columns(kKeyBlockM, kHeadDimQk) / 2);
   auto* to = static_cast<unsigned short*>(gradients.dq.data) +
              head / args.num_heads_q * gradients.dq.batch_stride +
-             head % args.num_heads_q * gradients.dq.head_stride +
-             (kHalf == DqHalf::kRows ? 0 : warpgroup * (kHeadDimQk / 2));
+             head % args.num_heads_q * gradients.dq.head_stride + column;
   const float s = args.softmax_scale * dropout_scale(dropout);
   const int row = block * kKeyBlockM + (kHalf == DqHalf::kRows ? warpgroup * kWarpgroupRows : 0);
   Vector16 packed[kColumns / 8];
   load_stored(from, sums.turn(last_first), packed);
   if constexpr (kHalf == DqHalf::kTransposed)
-    round_columns(packed, s, to, gradients.dq.row_stride, row, args.seqlen_q);
+    round_columns(packed, s, to, gradients.dq.row_stride, column, row, args.seqlen_q);
   else
     round_rows(packed, s, to, gradients.dq.row_stride, row, args.seqlen_q);
 }

@@ -14,7 +14,8 @@
 
 namespace attune {
 
-constexpr int kFusedFloats = kKeyBlockM * kHeadDimQk;  // of a block of rows
+// The fp32 values of dQ of a block of rows, with padded columns.
+constexpr int kFusedFloats = kKeyBlockM * backward_dq_columns(kKeyBlockM, kHeadDimQk);
 constexpr int kFusedStride = kFusedFloats + (kOrdered != 0 ? 0 : kClaimWords);
 
 class FusedWorkspace {
