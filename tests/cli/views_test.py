@@ -103,8 +103,10 @@ def check_flip(database):
                "SELECT to_config, overlap, round(to_median_us / from_median_us) FROM v_flip") == ("block_m=1", 0, 2)
     assert one(database, "SELECT count(*) FROM v_flip") == (1,)
     assert one(database, "SELECT count(*) FROM v_stale WHERE reason = 'template' AND now = 'later'")[0] > 0
-    database.execute("UPDATE toolchain SET template_digest = 'r1.later' WHERE id = 99")
-    reasons = database.execute("SELECT DISTINCT reason, was LIKE 'r1.%' FROM v_stale WHERE now = 'r1.later'").fetchall()
+    revision = one(database, "SELECT substr(was, 1, instr(was, '.')) FROM v_stale WHERE was LIKE 'r%.%' LIMIT 1")[0]
+    database.execute("UPDATE toolchain SET template_digest = ? WHERE id = 99", (revision + "later",))
+    reasons = database.execute("SELECT DISTINCT reason, was LIKE ? FROM v_stale WHERE now = ?",
+                               (revision + "%", revision + "later")).fetchall()
     assert sorted(reasons) == [("template", 0), ("text", 1)], reasons
 
 

@@ -207,7 +207,8 @@ Workload workload_of(const WorkloadOptions& options, Target target, int64_t memo
     throw Error(ErrorCode::kInvalidArgument,
                 "--deterministic is given without --training; must be given with --training, or "
                 "as deterministic=1 in --problem with op attention_backward");
-  for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
+  if (options.tells_notes)
+    for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "the model, texts or captures given contain no problem");

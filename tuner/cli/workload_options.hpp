@@ -23,6 +23,7 @@ struct WorkloadOptions {
   std::vector<std::string> problems;     // texts
   std::vector<std::string> captured;     // paths of JSON lines, or of their folders
   int top = 0;                           // buckets of --captured to keep; 0: all
+  bool tells_notes = true;               // prints the notes of the workload
   std::string seqlens, batches, dtypes;  // lists as given
   std::string accuracy, v_layout;        // for 8-bit operands; as given
   int scale_block = 0;

@@ -18,7 +18,7 @@
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/output_slice.cuh"
 #include "cuda/sm90/row_sinks.cuh"
-#include "cuda/sm90/slice_tickets.cuh"  // where kKvSplits > 8, else none/
+#include "cuda/sm90/slice_tickets.cuh"
 #include "cuda/sm90/tile_stream.cuh"
 
 namespace attune {
@@ -66,7 +66,9 @@ __device__ __forceinline__ bool join_splits(const AttentionArgs& args, const Pre
       },
       slice);
   cluster_arrive();
-  return join_clusters(args, tile, warpgroup, thread, rank, slice);
+  if constexpr (kSplitClusters > 1)
+    return join_clusters(args, tile, warpgroup, thread, rank, slice);
+  return true;
 }
 
 // Rounds the slice to 16 bits and stores it.

@@ -42,8 +42,9 @@ struct Wanted {
   bool found = false;
 };
 
-Wanted wanted_by(const std::string& option, const WorkloadOptions& workload) {
+Wanted wanted_by(const std::string& option, WorkloadOptions workload) {
   Wanted wanted{option, {}};
+  workload.tells_notes = false;  // for each target; they are about times
   for (const Target target : {Target::kCuda, Target::kCpu})
     for (const Problem& problem : workload_of(workload, target).problems)
       wanted.kinds.push_back(spec_of(problem));

@@ -30,6 +30,10 @@ constexpr double kDqWarpgroupTileClocks = 700;  // added, until dQ of the last s
 constexpr double kUnorderedTileClocks = -1500;
 constexpr double kStepClocks = 120;   // barriers and bookkeeping of a step
 constexpr double kGridClocks = 3000;  // one more grid
+// Parts of heads end in another order than their turns, so blocks wait (71 heads over one: 1.45).
+constexpr double kTurnsOfParts = 1.3;
+// The grids around a kernel that adds dQ: of 150 to 500 tokens they took 5 to 9 us (H200).
+constexpr double kRoundingGrids = 5;
 // of blocks that draw tiles: long tiles pair with short ones
 constexpr double kDrawnSlack = 0.2;
 
@@ -145,7 +149,8 @@ double parts_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const 
   whole.splits_heads = false;
   const HeadSplit split = head_split(kernel, spec, shape, device);
   const double more_tiles = static_cast<double>(backward_tiles(kernel, shape) * (split.parts - 1));
-  return split.share * backward_clocks(whole, spec, shape, device) +
+  const double turns = kernel.makes == BackwardMakes::kAll && kernel.ordered ? kTurnsOfParts : 1;
+  return turns * split.share * backward_clocks(whole, spec, shape, device) +
          more_tiles / device.sm_count * tile_clocks(kernel) + kGridClocks;
 }
 
@@ -199,7 +204,7 @@ double sums_clocks(const KernelSpec& spec, Sums sums, const Shape& shape,
   const double clocks = bytes / kMemoryBytes / device.sm_count;
   if (sums == Sums::kRounds)  // and dQ, from fp32
     return clocks + 10.0 * spec.head_dim_qk * rows / kMemoryBytes / device.sm_count +
-           2 * kGridClocks;
+           kRoundingGrids * kGridClocks;
   return sums == Sums::kFolded ? kFolded * clocks : clocks + kGridClocks;
 }
 
