@@ -31,8 +31,10 @@ constexpr double kOverlapPower = 1.56;
 // first product, last product and epilogue, which nothing overlaps
 constexpr double kTileClocks = 1400;
 constexpr double kLaunchClocks = 1500;  // start of a block
-// Joining splits: barriers of a cluster, bytes between its blocks, tickets of several clusters.
-constexpr double kClusterClocks = 1500;
+// Joining splits (fitted on an H200): a cluster and each block of it, bytes between its blocks, and
+// tickets of several clusters.
+constexpr double kClusterClocks = 2000;
+constexpr double kClusterBlockClocks = 800;
 constexpr double kClusterBytes = 40;
 constexpr double kTicketClocks = 2500;
 
@@ -79,8 +81,9 @@ double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   return clocks + (t.parts == 1 ? 0.4 : 0.2) * load;
 }
 
-// Returns the clocks of one block_m x block_n step with one block per multiprocessor.
-double step_clocks(const KernelSpec& spec, const Tile& t) {
+// Returns the clocks of one block_m x block_n step with one block per multiprocessor. `crowded`: as
+// many blocks run as the device holds.
+double step_clocks(const KernelSpec& spec, const Tile& t, bool crowded) {
   const double elements = static_cast<double>(t.block_m) * t.block_n;
   const double mma =
       elements * 2 * (qk_slowdown(t) * spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
@@ -92,7 +95,7 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   if (resident == 2) clocks *= spec.head_dim_v <= 64 ? 1.2 : 1.02;
   if (resident == 3 && t.ctas > 1) clocks *= 1.1;
   // K and V come from L2 twice as often
-  if (t.block_m == 64 && spec.head_dim_v > 64) clocks *= 1.2;
+  if (t.block_m == 64 && spec.head_dim_v > 64 && crowded) clocks *= 1.2;
   const bool window = spec.window_left >= 0;
   if (t.block_m == 64 && spec.head_dim_v <= 64 && window) clocks *= 1.1;  // likewise
   if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.0;
@@ -107,8 +110,10 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
 double join_clocks(const KernelSpec& spec, const Tile& t) {
   if (t.splits == 1) return 0;
   const double part_bytes = 4.0 * t.block_m * spec.head_dim_v;
-  const double tickets = split_cluster(t.splits) < t.splits ? kTicketClocks : 0;
-  return kClusterClocks + 2 * part_bytes / kClusterBytes + tickets;
+  const int cluster = split_cluster(t.splits), clusters = t.splits / cluster;
+  const double tickets =
+      clusters == 1 ? 0 : kTicketClocks + clusters * part_bytes / cluster / kL2Bytes;
+  return kClusterClocks + kClusterBlockClocks * cluster + 2 * part_bytes / kClusterBytes + tickets;
 }
 
 // True if all tiles run at once, each in a separate block, so that no order must be chosen.
@@ -145,7 +150,8 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
   if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1 && !is_one_wave(c, t, shape, device))
     factor *= 1.02;
-  if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
+  const bool drawn = masked && !is_one_wave(c, t, shape, device);  // else there is no order
+  if (t.scheduler == (drawn ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
   const bool turns_win = t.warpgroups == 3 ||
                          (t.warpgroups == 4 && masked && shape.seqlen_kv >= 2048) ||
                          (!narrow && !wide && sums_win);
@@ -227,11 +233,15 @@ int64_t blocks_in_clusters(const DeviceFacts& device, int cluster) {
 }
 
 // Returns the config, and copies of it that split the keys as far as the device has room for blocks
-// and each block has some steps.
-std::vector<Config> with_splits(const Config& config, const SearchSpace& legal, const Shape& shape,
+// and each block has some steps. If all tiles run at once, none is drawn from a counter.
+std::vector<Config> with_splits(const KernelSpec& spec, const Config& config,
+                                const SearchSpace& legal, const Shape& shape,
                                 const DeviceFacts& device) {
   constexpr int64_t kLeastSteps = 2;
   std::vector<Config> all{config};
+  const auto drawn = static_cast<int>(Sm90Scheduler::kDynamic);
+  if (config.at("scheduler") == drawn && is_one_wave(config, tile_of(spec, config), shape, device))
+    all.back().set("scheduler", static_cast<int>(Sm90Scheduler::kStatic));
   const int64_t tiles = sm90_tiles(config, shape).count();
   for (const Knob& knob : legal.knobs()) {
     if (knob.name != "kv_splits") continue;
@@ -272,7 +282,8 @@ double sm90_section_factor(const KernelSpec& spec, const Config& config, const S
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(spec, config);
-  const double step = step_clocks(slice_of(spec, config), t) * t.ctas *
+  const bool crowded = !is_one_wave(config, t, shape, device);
+  const double step = step_clocks(slice_of(spec, config), t, crowded) * t.ctas *
                       variant_penalty(spec, shape, config, t, device);
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
@@ -305,7 +316,7 @@ Config sm90_fastest(std::string_view family, const SearchSpace& legal,
   std::optional<Config> best;
   double best_cost = 0;
   for (const Config& candidate : candidates)
-    for (const Config& config : with_splits(candidate, legal, shape, device)) {
+    for (const Config& config : with_splits(spec, candidate, legal, shape, device)) {
       if (legal.broken(config)) continue;
       Config sized = config;
       sized.set("l2_section_mb", usual_section_mb(spec, config, shape, device));

@@ -60,7 +60,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
       {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
   knobs.insert(knobs.end(), own.begin(), own.end());
   knobs.push_back(
-      {"kv_splits", {1, 2, 4, 6, 8, 12, 16, 32}, "blocks that share the keys of one tile"});
+      {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16, 32}, "blocks that share the keys of one tile"});
   return knobs;
 }
 
