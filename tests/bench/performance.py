@@ -104,25 +104,42 @@ def grid_table(grid, cell):
         for dim in (64, 128, 256) for mask in ("full", "causal")))
 
 
+# The peer without which a kind's ratios say little.
+STRONGEST = {"gradients": "flash4", "gradients_deterministic": "flash4", "serving": "flashinfer_fa2"}
+
+
+def newest_drawn(kind):
+    """Returns the newest run of the league that timed this kind beside its strongest peer, and its result."""
+    for run in reversed(load("league", "h200")["runs"]):
+        rows = run["kinds"].get(kind, {}).get("rows", [])
+        peers = [run["calls"][row["call"] - 1]["facts"]["peers"] for row in rows if "call" in row]
+        if peers and all(STRONGEST.get(kind, "cudnn") in names for names in peers):
+            return run, run["kinds"][kind]
+    return None, None
+
+
 def league():
-    """Returns the newest run of the league: a line for each kind, and for tuned and default configs."""
-    result = load("league", "h200")
-    run, lines = result["runs"][-1], []
-    for kind, found in run["kinds"].items():
+    """Returns the league: for each kind its newest run, a line each for tuned and default configs."""
+    result, lines = load("league", "h200"), []
+    for kind in dict.fromkeys(kind for run in result["runs"] for kind in run["kinds"]):
+        run, found = newest_drawn(kind)
         drawn = found["summary"]["drawn"] + found["left"]
         for state in ("tuned", "default"):
             part = found["summary"].get(state)
             if part:
                 lines.append((kind.replace("_", " "), state, f"{part['points']} of {drawn}", f"{part['geomean']:.2f}",
-                              lowest([part["quantile_5"]]), lowest([part["lowest"]]), len(part["below_1"])))
+                              lowest([part["quantile_5"]]), lowest([part["lowest"]]), len(part["below_1"]),
+                              f"{run['commit'][:8]}, {run['date']}"))
     return [
         "## Drawn problems",
-        f"{where(result)}, commit {result['commit'][:8]}. Problems are drawn from the model table by a seed that "
-        "follows from the commit, so that nobody tunes to them. Speed over the best of cuDNN, FlashAttention-2, -3 and "
-        "-4 and FlashInfer; FlexAttention where none of these serves the problem. Repeat: "
-        f"`python3 tests/bench/league.py ATTUNE --defaults --out FILE`. All numbers: {link('league')}, part `h200`.",
+        f"{where(result)}. Problems are drawn from the model table by a seed that follows from the commit, so that "
+        "nobody tunes to them. Speed over the best of cuDNN, FlashAttention-2, -3 and -4 and FlashInfer; FlexAttention "
+        "where none of these serves the problem. Each kind has its newest run beside all of these. Repeat: "
+        "`python3 tests/bench/league.py ATTUNE --tune normal --defaults --out FILE`. All numbers: "
+        f"{link('league')}, part `h200`.",
         "",
-        *table(("kind", "configs", "points", "geomean", "5 % quantile", "lowest", "below 1"), *lines), ""]
+        *table(("kind", "configs", "points", "geomean", "5 % quantile", "lowest", "below 1", "commit, date"), *lines),
+        ""]
 
 
 def forward():
@@ -349,7 +366,7 @@ def readme_table():
     decode, gradients = load("decode", "decode"), load("backward", "backward")
     grid, windows, fp8_result = load("forward", "grid"), load("forward", "windows"), load("fp8", "fp8")
     epyc, amx = load("cpu", "cpu"), load("cpu", "cpu_xeon_bf16")
-    drawn = load("league", "h200")["runs"][-1]["kinds"]["gradients"]["summary"]["default"]
+    drawn = newest_drawn("gradients")[1]["summary"]["default"]
     one_key = lowest(ratios(decode, chosen=lambda row: row["case"].endswith(" page1")))
 
     def over_torch(result):
