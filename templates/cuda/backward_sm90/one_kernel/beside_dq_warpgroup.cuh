@@ -89,7 +89,7 @@ class ConsumerBesideDq : public KeysConsumer<true, true, DsKeeper> {
 #pragma unroll 1
       for (int block = first - 1; block >= last; --block) step<false>(block, ds, dk, dv);
       wgmma_fence();
-      issue_dk(ds, dk);
+      issue_previous_dk(ds, dk);
       wgmma_wait<0>();
       wgmma_pin(dk);
       give_back(q_);
