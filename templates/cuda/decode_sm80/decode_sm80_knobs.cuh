@@ -21,7 +21,7 @@ constexpr int kKeys = 16;
 constexpr int kKvSlots = 2;
 constexpr int kBlocksPerSm = 1;
 constexpr int kMinTiles = 8;
-constexpr int kTileOverhead = 2;
+constexpr int kTileOverhead = 4;
 constexpr int kLoads = 0;
 constexpr int kWaits = 0;
 
