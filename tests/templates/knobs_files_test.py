@@ -11,7 +11,8 @@ import sys
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "templates"
 PREFILL = "head_dim=128,heads=8,seqlen=4096,mask=causal_bottom_right"
 BACKWARD = f"op=backward,dtype=fp16,{PREFILL}"
-CACHE = "op=attention_kvcache,dtype=fp16,heads=8/8,batch=4,seqlen_q=1,seqlen_kv=4096,mask=causal_bottom_right,page_size=16"
+CACHE = ("op=attention_kvcache,dtype=fp16,heads=8/8,batch=4,seqlen_q=1,seqlen_kv=4096,mask=causal_bottom_right,"
+         "page_size=16")
 CPU = "cpu:x86-64"
 # knobs file -> template, arch, and the problem of the file's other constants. None: the family has no knobs
 FAMILIES = {

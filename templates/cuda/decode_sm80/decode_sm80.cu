@@ -10,22 +10,6 @@
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
 // (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh).
 //
-// | knob          | values     | meaning                                                          |
-// |---------------|------------|------------------------------------------------------------------|
-// | warps         | 2 .. 16    | warps per block                                                  |
-// | keys          | 16, 32     | keys per tile                                                    |
-// | kv_slots      | 2 .. 6     | tiles in flight per warp                                         |
-// | team          | 1 .. warps | warps that share a piece and join their results after it; other  |
-// |               |            | warps never sync                                                 |
-// | heads         | 1 .. 8     | teams that read the same keys, each for a different head         |
-// | blocks_per_sm | 1 .. 3     | minimum of resident blocks per multiprocessor                    |
-// | min_tiles     | 2 .. 16    | minimum of tiles per team: short caches take fewer               |
-// | tile_overhead | 1 .. 8     | overhead of an item, in tiles                                    |
-// | waits         | 0, 1       | the team that joins the parts of an item: the last to finish, or |
-// |               |            | the team of the first part, which waits                          |
-// | loads         | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads    |
-// |               |            | (decode_slots.cuh)                                               |
-//
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.
 #include "cuda/decode_sm80/decode_sm80_knobs.cuh"

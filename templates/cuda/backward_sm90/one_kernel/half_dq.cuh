@@ -3,7 +3,7 @@
 // keys:
 //   64 rows of a step:  half of the columns
 //   128 rows:           half of the rows
-//   80 rows:            half of the columns, as dQ^T
+//   other rows:         half of the columns, as dQ^T
 // ordered_dq.cuh and unordered_dq.cuh add dQ to the workspace.
 #pragma once
 
