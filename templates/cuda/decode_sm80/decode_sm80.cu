@@ -32,8 +32,8 @@ class DecodeConsumer {
                                       DecodeProducts& products) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
-      products.take_factors(loads_.factors(stage_));
-      products.add(parts, loads_.slot(stage_), tile);
+      products.take_factors(loads_.factors(slot_));
+      products.add(parts, loads_.slot(slot_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
     }
@@ -52,11 +52,11 @@ class DecodeConsumer {
   // previous tile instead, which the other warps have most probably read too.
   __device__ __forceinline__ void give_back() {
     if constexpr (kTogether) {
-      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
-      const bool wraps = stage_ == 0;
-      loads_.issue(wraps ? kKvSlots - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
+      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(slot_));
+      const bool wraps = slot_ == 0;
+      loads_.issue(wraps ? kKvSlots - 1 : slot_ - 1, wraps ? phase_ : phase_ ^ 1u);
     } else {
-      loads_.issue(stage_);
+      loads_.issue(slot_);
     }
     next();
   }
@@ -65,17 +65,17 @@ class DecodeConsumer {
       cp_async_wait<kKvSlots - 1>();
       __syncwarp();
     } else {
-      mbarrier_wait(loads_.barrier(stage_), phase_, "keys of the cache");
+      mbarrier_wait(loads_.barrier(slot_), phase_, "keys of the cache");
     }
   }
   __device__ __forceinline__ void next() {
-    if (++stage_ < kKvSlots) return;
-    stage_ = 0;
+    if (++slot_ < kKvSlots) return;
+    slot_ = 0;
     phase_ ^= 1u;
   }
 
   DecodeLoads& loads_;
-  int stage_ = 0;
+  int slot_ = 0;
   unsigned phase_ = 0;
 };
 
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     requests.load<true>(0);
   }
 #pragma unroll 1
-  for (int stage = 0; stage < kTilesAhead; ++stage) loads.issue(stage);
+  for (int slot = 0; slot < kTilesAhead; ++slot) loads.issue(slot);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
   DecodePiece piece;

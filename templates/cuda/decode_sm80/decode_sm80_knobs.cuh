@@ -12,6 +12,7 @@ constexpr bool kHasPages = true;
 constexpr int kPageRows = 16;
 constexpr bool kHasBegins = false;
 constexpr bool kHasKeyBegins = false;
+// True in kernels that have kScored. kScored chooses includes; kIsScored is in every kernel.
 constexpr bool kIsScored = false;
 
 constexpr int kWarps = 8;
