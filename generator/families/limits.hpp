@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processors allow, and what measurements of them gave, for the rules and costs of several
-// families.
+// Limits of processors and numbers fitted to measurements, for rules and costs of several families.
 #pragma once
 
 #include <algorithm>

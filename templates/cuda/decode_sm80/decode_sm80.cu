@@ -97,6 +97,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,
+        // Caches of 8 bits have factors, and kAccuracy.
         const __grid_constant__ ScaleArgs scales,  // where kAccuracy
                                                    // clang-format off
         const __grid_constant__ CacheArgs cache
