@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "generator/core/problem/op.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 
@@ -19,10 +20,6 @@ constexpr int64_t kCounterBytes = 256;
 constexpr int64_t kVectorBytes = 64;  // the widest vectors
 constexpr int64_t kMaxPanels = 4;
 constexpr int kMinSums = 12;  // enough to hide the latency of a multiply-add
-
-int vector_registers(const Arch& arch) {
-  return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
-}
 
 int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
 

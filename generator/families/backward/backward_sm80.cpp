@@ -12,6 +12,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/families/backward/backward_sm80_cost.hpp"
 #include "generator/families/backward/gradient_steps.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
@@ -20,8 +21,6 @@
 namespace attune {
 namespace {
 
-constexpr int kL2SectionMb = 32;
-constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
 // Registers for addresses, fragments in flight and row statistics, besides accumulators, as seen in
 // compiled kernels; then registers for variables and loads of score programs.
 constexpr int kOtherRegisters = 56;
@@ -67,13 +66,8 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
           {"split_kv", values_if(both, {0, 1}), "separate kernels for dk and dv"}};
 }
 
-// Shared memory that the driver reserves in each block, from sm_80 on.
-constexpr int kReservedBytes = 1024;
-
 int register_cap(const MmaGradientKernel& kernel, const Arch& arch) {
-  const int per_thread = arch.registers_per_sm / (kernel.threads() * kernel.blocks_per_sm) /
-                         kRegisterStep * kRegisterStep;
-  return std::min(per_thread, arch.max_registers_per_thread);
+  return attune::register_cap(arch, kernel.threads() * kernel.blocks_per_sm);
 }
 
 int registers_needed(const MmaGradientKernel& kernel, const KernelSpec& spec) {
@@ -92,8 +86,7 @@ Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, co
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
-  const int reserved = copies_ahead(arch) ? kReservedBytes : 0;
-  if (kernel.blocks_per_sm * (bytes + reserved) > arch.shared_bytes_per_sm)
+  if (kernel.blocks_per_sm * (bytes + reserved_shared_bytes(arch)) > arch.shared_bytes_per_sm)
     return fmt::format(
         "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
         kernel.blocks_per_sm, bytes, arch.shared_bytes_per_sm);

@@ -12,6 +12,7 @@
 #include "generator/core/problem/op.hpp"
 #include "generator/families/backward/gradient_steps.hpp"
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
@@ -22,9 +23,7 @@
 namespace attune {
 namespace {
 
-constexpr int kKeyBlockM = 16;        // only pads rows of the workspace to whole tiles
-constexpr int kReservedBytes = 1024;  // of shared memory, for the driver, from sm_80 on
-constexpr int kL2SectionMb = 32;
+constexpr int kKeyBlockM = 16;       // only pads rows of the workspace to whole tiles
 constexpr int64_t kBlocksPerSm = 4;  // wanted per launch, by dividing keys
 // Registers for addresses, fragments and row statistics, besides accumulators, and for programs.
 constexpr int kOtherRegisters = 80;
@@ -73,9 +72,7 @@ int shared_bytes(const KernelSpec& spec, const Config& c) {
 }
 
 int register_cap(const Arch& arch, const Config& c) {
-  const int per_thread =
-      arch.registers_per_sm / (32 * as_int(c, "warps") * as_int(c, "blocks_per_sm")) / 8 * 8;
-  return std::min(per_thread, arch.max_registers_per_thread);
+  return attune::register_cap(arch, 32 * as_int(c, "warps") * as_int(c, "blocks_per_sm"));
 }
 
 int registers_needed(const KernelSpec& spec, const Config& c) {
@@ -103,7 +100,7 @@ std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, cons
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
-  if (blocks * (bytes + (copies_ahead(arch) ? kReservedBytes : 0)) > arch.shared_bytes_per_sm)
+  if (blocks * (bytes + reserved_shared_bytes(arch)) > arch.shared_bytes_per_sm)
     return fmt::format(
         "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor", blocks,
         bytes, arch.shared_bytes_per_sm);
@@ -219,7 +216,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
     if (!has_scores(spec)) return operand_bytes(problem_of(spec, shape));
     const double block_m = as_int(config, "block_m"), block_n = as_int(config, "block_n");
     const int resident = std::min(
-        {4, arch.shared_bytes_per_sm / (shared_bytes(spec, config) + kReservedBytes),
+        {4, arch.shared_bytes_per_sm / (shared_bytes(spec, config) + reserved_shared_bytes(arch)),
          arch.registers_per_sm / (32 * as_int(config, "warps") * registers_needed(spec, config))});
     const double warps = std::max(1, resident) * as_int(config, "warps");
     const double waits = (as_int(config, "kv_slots") == 1 ? 12.0 : 6.0) / warps;

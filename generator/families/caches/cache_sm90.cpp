@@ -20,6 +20,8 @@
 #include <numeric>
 
 #include "generator/core/system/error.hpp"
+#include "generator/families/caches/cache_shares.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
@@ -31,8 +33,6 @@
 
 namespace attune {
 namespace {
-
-enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/cache_sm90/cache_stream.cuh
 
 constexpr int kWidestHead = 256, kLeastBoxRows = 8;
 
@@ -99,15 +99,7 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
          if (c.at("kv_slots") == 2 && spec.head_dim_qk + spec.head_dim_v > 128) return {};
          return "kv_ring is for head dims above 64, with kv_slots 2";
        }},
-      {"shares",
-       {"scheduler", "min_tiles", "tile_overhead"},
-       [](const Config& c) -> Broken {
-         if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("tile_overhead") == 2))
-           return {};
-         return fmt::format(
-             "min_tiles is {} and tile_overhead {}; with scheduler 2 they must be 4 and 2",
-             c.at("min_tiles"), c.at("tile_overhead"));
-       }},
+      only_shares_vary(4, 2),
       {"shared_rows",
        {"scheduler", "block_m"},
        [](const Config& c) -> Broken {
@@ -143,7 +135,7 @@ std::vector<Config> candidates(const KernelSpec& spec) {
 // several tiles of rows read them, else from memory.
 double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double rows = as_int(c, "block_m"), keys = as_int(c, "block_n");
-  constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56;
+  constexpr double kMmaFlops = 4096, kExponentials = 16;
   constexpr double kBytesOfMemory = 19, kBytesOfL2 = 22;
   const double mma = rows * keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
   const double exponentials = rows * keys / kExponentials;

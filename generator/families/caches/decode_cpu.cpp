@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "generator/families/served.hpp"
-#include "templates/shared/layouts/decode_blocks.h"
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
 

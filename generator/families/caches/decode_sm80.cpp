@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/key_factors.h"
@@ -127,11 +128,10 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
 
 std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) {
-  constexpr int kReserved = 1024;  // reserved in each block
   const int bytes = shared_bytes(spec, config);
   const int64_t blocks = config.at("blocks_per_sm");
   if (bytes <= arch.shared_bytes_per_block &&
-      blocks * (bytes + kReserved) <= arch.shared_bytes_per_sm)
+      blocks * (bytes + reserved_shared_bytes(arch)) <= arch.shared_bytes_per_sm)
     return std::nullopt;
   return fmt::format("{} blocks of {} bytes of shared memory do not fit {}", blocks, bytes,
                      arch.name());

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/row_lanes.hpp"
 #include "generator/families/served.hpp"
 
@@ -34,9 +35,9 @@ class MergeCuda final : public KernelTemplate {
     return cheapest_config(*this, spec, arch, shape, device);
   }
 
-  Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {
+  Resources resources(const KernelSpec&, const Arch& arch, const Config& config) const override {
     const int threads = static_cast<int>(config.at("threads"));
-    return {.threads = threads, .max_registers = std::min(255, 65536 / threads)};
+    return {.threads = threads, .max_registers = register_cap(arch, threads)};
   }
 
   LaunchStructure structure(const KernelSpec&, const Config& config) const override {

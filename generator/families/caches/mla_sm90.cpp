@@ -16,6 +16,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "generator/families/caches/cache_shares.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
@@ -24,8 +25,6 @@
 
 namespace attune {
 namespace {
-
-enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/cache_sm90/cache_stream.cuh
 
 constexpr int kLeastHeadDimV = 384, kStepOfV = 128, kLeastBoxRows = 8;
 
@@ -99,16 +98,7 @@ class MlaSm90 final : public KernelTemplate {
           "heads of a group that share the rows of a tile"},
          {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
          {"tile_overhead", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
-        {{"shares",
-          {"scheduler", "min_tiles", "tile_overhead"},
-          [](const Config& c) -> std::optional<std::string> {
-            if (c.at("scheduler") == kShared ||
-                (c.at("min_tiles") == 2 && c.at("tile_overhead") == 1))
-              return std::nullopt;
-            return fmt::format(
-                "min_tiles is {}, tile_overhead {}; with scheduler 2 they must be 2 and 1",
-                c.at("min_tiles"), c.at("tile_overhead"));
-          }},
+        {only_shares_vary(2, 1),
          {"few_rows",
           {"rows", "pack_heads"},
           [spec](const Config& c) -> std::optional<std::string> {

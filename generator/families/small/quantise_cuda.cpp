@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/limits.hpp"
 #include "templates/shared/layouts/quantise_layout.h"
 
 namespace attune {
@@ -100,12 +101,13 @@ class QuantiseCuda final : public KernelTemplate {
     return cheapest_config(*this, spec, arch, shape, device);
   }
 
-  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override {
     const int threads = static_cast<int>(config.at("threads"));
     return {.threads = threads,
             .shared_bytes = quantise_shared_bytes(static_cast<int>(config.at("rows")),
                                                   spec.head_dim_qk, transposed(spec)),
-            .max_registers = std::min(255, 65536 / threads)};
+            .max_registers = register_cap(arch, threads)};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

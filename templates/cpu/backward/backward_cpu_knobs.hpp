@@ -9,11 +9,11 @@ namespace attune {
 
 constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
 
-constexpr int kBlockM = 64;
+constexpr int kBlockM = 32;
 constexpr int kBlockN = 128;
-constexpr int kRows = 8;
+constexpr int kRows = 6;
 constexpr int kVectors = 2;
-constexpr int kUnroll = 2;
+constexpr int kUnroll = 4;
 constexpr int kPasses = 1;
 
 constexpr int kVectorBytes = 64;

@@ -10,11 +10,6 @@
 //
 // q, k, v, o: fp32, bf16 or fp16. k and v may also be e4m3, e5m2 or int8, with a factor for each
 // head, or for each key of a head. Any head dims; pages of any size, or slots.
-//
-// | knob   | values    | meaning                                      |
-// |--------|-----------|----------------------------------------------|
-// | keys   | 32 .. 256 | keys of a tile; threads share whole tiles    |
-// | charge | 1         | fixed cost of an item, in tiles              |
 #include "cpu/decode/decode_cpu_knobs.hpp"
 
 #include "shared/kernel_arguments.h"

@@ -6,7 +6,7 @@
 
 #include "cpu/decode/decode_rows.hpp"
 #include "cpu/parts/pair_sums.hpp"
-#include "shared/layouts/decode_blocks.h"
+#include "shared/layouts/decode_layout.h"
 
 namespace attune {
 

@@ -5,7 +5,6 @@
 
 #include "cpu/parts/simd.hpp"
 #include "shared/key_factors.h"
-#include "shared/layouts/decode_blocks.h"
 #include "shared/layouts/decode_layout.h"
 #include "shared/layouts/decode_requests.h"
 

@@ -14,10 +14,8 @@
 // Blocks that a panel does not see are skipped. So are keys at the ends of a block that a mask
 // program hides from the panel. The mask and window are applied only to keys on their edges.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (K and V narrower
-// than fp32 must be packed), kSchedule (0: tiles are dealt out in turn, 1: taken from a shared
-// counter). Workspace: 128 bytes of counters (zero before the first launch, left zero), then
-// kScratchBytes per thread.
+// Knobs: ../README.md. Workspace: 128 bytes of counters (zero before the first launch, left zero),
+// then kScratchBytes per thread.
 #include "shared/attention_enums.h"
 
 #include "cpu/prefill/prefill_cpu_knobs.hpp"

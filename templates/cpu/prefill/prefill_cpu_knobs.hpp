@@ -8,11 +8,11 @@
 
 namespace attune {
 
-constexpr int kBlockM = 256;
+constexpr int kBlockM = 64;
 constexpr int kBlockN = 128;
-constexpr int kRows = 4;
-constexpr int kVectors = 4;
-constexpr int kUnroll = 2;
+constexpr int kRows = 6;
+constexpr int kVectors = 2;
+constexpr int kUnroll = 4;
 constexpr int kPackKv = 0;
 constexpr int kSchedule = 1;
 constexpr int kTiles = 0;  // of prefill_cpu_bf16

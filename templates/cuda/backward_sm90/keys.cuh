@@ -182,16 +182,18 @@ class KeysConsumer : protected Keeper {
     for (int block = own.begin + 1; block < own.end; ++block) step<false>(block, ds, dk, dv);
     if constexpr (kMakesK) {
       wgmma_fence();
-      issue_dk(ds, dk);
+      issue_previous_dk(ds, dk);
       wgmma_wait<0>();
       wgmma_pin(dk);
       give_back(q_);
     }
   }
 
-  // The products of dK and dV are templates: a kernel without dK, or dV, has no such wgmma.
+  // Issues dK += dS^T Q of the preceding step. Kernels with one_kernel/half_dq.cuh call
+  // WholeSteps::issue_dk instead. The products of dK and dV are templates: a kernel without dK, or
+  // dV, has no such wgmma.
   template <class Gradient>
-  __device__ __forceinline__ void issue_dk(const Rounded& ds, Gradient& dk) {
+  __device__ __forceinline__ void issue_previous_dk(const Rounded& ds, Gradient& dk) {
     wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q_.tile), 1);
     wgmma_commit();
   }
@@ -204,7 +206,7 @@ class KeysConsumer : protected Keeper {
     wgmma_fence();
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
-    if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
+    if constexpr (kMakesK && !kFirst) issue_previous_dk(ds, dk);
     StepStatistics<kEarly.l2> l2(l2_at);
     const unsigned delta_at = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();

@@ -26,15 +26,15 @@ class KeyFactorRing {
   __device__ __forceinline__ KeyFactorRing(unsigned shared, int ring)
       : first_(shared + kShared.bytes + ring * (kKvSlots * kFactorBytes)) {}
 
-  __device__ __forceinline__ FactorsAddress slot(int stage) const {
-    return first_ + stage * kFactorBytes;
+  __device__ __forceinline__ FactorsAddress slot(int number) const {
+    return first_ + number * kFactorBytes;
   }
   // Copies the factors of a tile. A lane has key lane % kKeys: of V for the upper lanes if a tile
   // has 16. A key past the end gets zero.
-  __device__ __forceinline__ void copy(int stage, const ScaleArgs& scales, int page, int row,
+  __device__ __forceinline__ void copy(int number, const ScaleArgs& scales, int page, int row,
                                        int kv_head, bool exists, unsigned barrier) const {
     const int lane = threadIdx.x % 32;
-    const unsigned to = slot(stage) + lane % kKeys * 4;
+    const unsigned to = slot(number) + lane % kKeys * 4;
     if (kKeys == 32 || lane < kKeys) copy_one(to, scales.k_scale, page, row, kv_head, exists);
     if (kKeys == 32 || lane >= kKeys)
       copy_one(to + kVFactorsAt, scales.v_scale, page, row, kv_head, exists);

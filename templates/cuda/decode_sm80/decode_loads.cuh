@@ -67,8 +67,8 @@ class DecodeLoads {
   __device__ __forceinline__ void prefetch() const {
     if (!more_) return;
 #pragma unroll
-    for (int stage = 0; stage < kTilesAhead; ++stage) {
-      const int tile = tile_ + stage * kTeam;
+    for (int i = 0; i < kTilesAhead; ++i) {
+      const int tile = tile_ + i * kTeam;
       if (tile >= end_) return;
       const int page = kHasPages ? page_of<true>(tile) : page_;
       if constexpr (kSwizzled)
@@ -83,29 +83,30 @@ class DecodeLoads {
     if (more_) find_pages<true>();
   }
 
-  __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
+  // `number` is that of a slot of the ring, here and below.
+  __device__ __forceinline__ unsigned slot(int number) const { return ring_ + number * kSlotBytes; }
   // Returns the address of the factors of the slot's keys.
-  __device__ __forceinline__ FactorsAddress factors(int stage) const {
-    return factors_.slot(stage);
+  __device__ __forceinline__ FactorsAddress factors(int number) const {
+    return factors_.slot(number);
   }
-  __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
+  __device__ __forceinline__ unsigned barrier(int number) const { return barriers_ + number * 8; }
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
   // with kTogether.
-  __device__ __forceinline__ unsigned empty_barrier(int stage) const {
-    return barrier(kKvSlots + stage);
+  __device__ __forceinline__ unsigned empty_barrier(int number) const {
+    return barrier(kKvSlots + number);
   }
 
   // Requests the next tile, if there is one, into a slot that no warp reads any more. `round` is
   // the number of times that the slot was requested before.
-  __device__ __forceinline__ void issue(int stage, unsigned round = 0) {
+  __device__ __forceinline__ void issue(int number, unsigned round = 0) {
     if (more_) {
-      if constexpr (kLoads == 0) copy_chunks(slot(stage));
-      if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
-      if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
-      copy_factors(stage);
+      if constexpr (kLoads == 0) copy_chunks(slot(number));
+      if constexpr (kLoads == 1) copy_rows(slot(number), barrier(number));
+      if constexpr (kLoads == 2) copy_boxes(slot(number), barrier(number));
+      copy_factors(number);
       if constexpr (kTogether) {
-        mbarrier_wait(empty_barrier(stage), (round & 1) ^ 1, "a slot of the cache");
-        copy_share(slot(stage), barrier(stage));
+        mbarrier_wait(empty_barrier(number), (round & 1) ^ 1, "a slot of the cache");
+        copy_share(slot(number), barrier(number));
       }
       tile_ += kTeam;
       advance<false>();
@@ -226,10 +227,10 @@ class DecodeLoads {
   }
 
   // Copies the factors of the tile's keys, with one key per lane.
-  __device__ __forceinline__ void copy_factors(int stage) const {
+  __device__ __forceinline__ void copy_factors(int number) const {
     const int lane = threadIdx.x % 32, key = tile_ * kKeys + lane % kKeys;
-    factors_.copy(stage, parts_.scales, inside(page_), row_in_page(key), head_, key < length_,
-                  barrier(stage));
+    factors_.copy(number, parts_.scales, inside(page_), row_in_page(key), head_, key < length_,
+                  barrier(number));
   }
   // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {

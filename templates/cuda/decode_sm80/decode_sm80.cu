@@ -10,22 +10,6 @@
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
 // (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh).
 //
-// | knob          | values     | meaning                                                          |
-// |---------------|------------|------------------------------------------------------------------|
-// | warps         | 2 .. 16    | warps per block                                                  |
-// | keys          | 16, 32     | keys per tile                                                    |
-// | kv_slots      | 2 .. 6     | tiles in flight per warp                                         |
-// | team          | 1 .. warps | warps that share a piece and join their results after it; other  |
-// |               |            | warps never sync                                                 |
-// | heads         | 1 .. 8     | teams that read the same keys, each for a different head         |
-// | blocks_per_sm | 1 .. 3     | minimum of resident blocks per multiprocessor                    |
-// | min_tiles     | 2 .. 16    | minimum of tiles per team: short caches take fewer               |
-// | tile_overhead | 1 .. 8     | overhead of an item, in tiles                                    |
-// | waits         | 0, 1       | the team that joins the parts of an item: the last to finish, or |
-// |               |            | the team of the first part, which waits                          |
-// | loads         | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads    |
-// |               |            | (decode_slots.cuh)                                               |
-//
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.
 #include "cuda/decode_sm80/decode_sm80_knobs.cuh"
@@ -48,8 +32,8 @@ class DecodeConsumer {
                                       DecodeProducts& products) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
-      products.take_factors(loads_.factors(stage_));
-      products.add(parts, loads_.slot(stage_), tile);
+      products.take_factors(loads_.factors(slot_));
+      products.add(parts, loads_.slot(slot_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
     }
@@ -68,11 +52,11 @@ class DecodeConsumer {
   // previous tile instead, which the other warps have most probably read too.
   __device__ __forceinline__ void give_back() {
     if constexpr (kTogether) {
-      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
-      const bool wraps = stage_ == 0;
-      loads_.issue(wraps ? kKvSlots - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
+      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(slot_));
+      const bool wraps = slot_ == 0;
+      loads_.issue(wraps ? kKvSlots - 1 : slot_ - 1, wraps ? phase_ : phase_ ^ 1u);
     } else {
-      loads_.issue(stage_);
+      loads_.issue(slot_);
     }
     next();
   }
@@ -81,17 +65,17 @@ class DecodeConsumer {
       cp_async_wait<kKvSlots - 1>();
       __syncwarp();
     } else {
-      mbarrier_wait(loads_.barrier(stage_), phase_, "keys of the cache");
+      mbarrier_wait(loads_.barrier(slot_), phase_, "keys of the cache");
     }
   }
   __device__ __forceinline__ void next() {
-    if (++stage_ < kKvSlots) return;
-    stage_ = 0;
+    if (++slot_ < kKvSlots) return;
+    slot_ = 0;
     phase_ ^= 1u;
   }
 
   DecodeLoads& loads_;
-  int stage_ = 0;
+  int slot_ = 0;
   unsigned phase_ = 0;
 };
 
@@ -113,6 +97,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,
+        // Caches of 8 bits have factors, and kAccuracy.
         const __grid_constant__ ScaleArgs scales,  // where kAccuracy
                                                    // clang-format off
         const __grid_constant__ CacheArgs cache
@@ -153,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     requests.load<true>(0);
   }
 #pragma unroll 1
-  for (int stage = 0; stage < kTilesAhead; ++stage) loads.issue(stage);
+  for (int slot = 0; slot < kTilesAhead; ++slot) loads.issue(slot);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
   DecodePiece piece;

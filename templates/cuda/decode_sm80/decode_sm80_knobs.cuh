@@ -12,6 +12,7 @@ constexpr bool kHasPages = true;
 constexpr int kPageRows = 16;
 constexpr bool kHasBegins = false;
 constexpr bool kHasKeyBegins = false;
+// True in kernels that have kScored. kScored chooses includes; kIsScored is in every kernel.
 constexpr bool kIsScored = false;
 
 constexpr int kWarps = 8;
@@ -21,7 +22,7 @@ constexpr int kKeys = 16;
 constexpr int kKvSlots = 2;
 constexpr int kBlocksPerSm = 1;
 constexpr int kMinTiles = 8;
-constexpr int kTileOverhead = 2;
+constexpr int kTileOverhead = 4;
 constexpr int kLoads = 0;
 constexpr int kWaits = 0;
 

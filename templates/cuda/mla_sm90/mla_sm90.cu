@@ -3,17 +3,7 @@
 // wgmma. This is v_in_k: absorbed latent attention with 576 columns of K, 512 of V and one head of
 // K. A tile has up to 64 rows, tokens times heads. Each key is loaded into shared memory once and
 // serves as K and as V (mla_sm90/mla_consumer.cuh; with fewer than 64 rows
-// mla_sm90/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90. Knobs:
-//
-// | knob          | values   | meaning                                                         |
-// |---------------|----------|-----------------------------------------------------------------|
-// | scheduler     | 3, 2     | equal shares of all steps, or whole tiles drawn one by one      |
-// |               |          | (cache_stream.cuh)                                              |
-// | rows          | 64 .. 16 | rows per tile; if fewer than 64, the M dimension of wgmma is    |
-// |               |          | keys and the N dimension is rows of Q                           |
-// | pack_heads    | 1 .. 64  | heads of a group that share the rows of a tile                  |
-// | min_tiles     | 1 .. 8   | minimum of steps per share                                      |
-// | tile_overhead | 1, 2     | overhead of a tile, in steps                                    |
+// mla_sm90/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90.
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
 // pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: README.md.

@@ -13,8 +13,8 @@ constexpr int kBlockM = 64;      // rows of Q per tile
 constexpr int kBlockN = 64;      // rows of K and V per step
 constexpr int kWarps = 4;        // each owns block_m / warps rows: 16 or 32
 constexpr int kShareKv = 0;      // 1: K and V use one slot by turns
-constexpr int kQPlace = 2;       // 0 shared memory, 1 registers, 2 registers, through the ring
-constexpr int kBlocksPerSm = 2;  // blocks per multiprocessor that the registers must allow
+constexpr int kQPlace = 0;       // 0 shared memory, 1 registers, 2 registers, through the ring
+constexpr int kBlocksPerSm = 1;  // blocks per multiprocessor that the registers must allow
 constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 as 1, within L2-sized sections
 
 }  // namespace attune

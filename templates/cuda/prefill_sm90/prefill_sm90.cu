@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
         const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
+  // Names of absent parameters: parts/none/arguments.cuh.
   const KernelParts parts{args, scales, scores, dropout, map, cache};
   await_block_map();
   begin_dropout(parts.dropout);

@@ -13,7 +13,9 @@
 #include "cuda/small/block_map_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/small/lane_ranges.cuh"
+#include "cuda/parts/score_ranges.cuh"  // lanes of a warp have the same rows, each its own keys
+#include "shared/capture_range.h"
+
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
 #include "shared/block_map.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The separate warpgroup for dQ in backward_sm90_one_kernel: for which tiles it exists, its
-// registers, and the shared memory that follows backward_fused_layout():
+// registers, and the shared memory that follows backward_one_kernel_layout():
 //
 // | region   | bytes            | written by           | read by             |
 // |----------|------------------|----------------------|---------------------|
@@ -24,8 +24,8 @@ struct DqWarpgroupRegisters {
 };
 constexpr DqWarpgroupRegisters kDqWarpgroupRegisters{128, 192, 96, 24};
 
-constexpr int backward_dq_warpgroup_ds_empty(const BackwardFusedLayout& l) { return l.bytes; }
-constexpr int backward_dq_warpgroup_bytes(const BackwardFusedLayout& l, int ds_slots) {
+constexpr int backward_dq_warpgroup_ds_empty(const BackwardOneKernelLayout& l) { return l.bytes; }
+constexpr int backward_dq_warpgroup_bytes(const BackwardOneKernelLayout& l, int ds_slots) {
   return l.bytes + 8 * ds_slots;
 }
 

@@ -124,28 +124,28 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
 // |                       | slot                  | all other roles       | that thread           |
 //
 // ds lies between the rings and the statistics, where panels are aligned.
-struct BackwardFusedLayout {
+struct BackwardOneKernelLayout {
   BackwardSm90Layout parts;
   int places, tiles;  // offsets
   int ds_full, turn, added, tile_full, tile_empty;
   int bytes;
 };
 
-constexpr int kFusedDsSlots = 4;  // one is written, two wait, one is multiplied
-constexpr int kFusedPlaces = 2;   // one per thread of turns
-constexpr int kFusedTileSlots = 2;
+constexpr int kOneKernelDsSlots = 4;  // one is written, two wait, one is multiplied
+constexpr int kOneKernelPlaces = 2;   // one per thread of turns
+constexpr int kOneKernelTileSlots = 2;
 
-constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
-  BackwardFusedLayout l{};
+constexpr BackwardOneKernelLayout backward_one_kernel_layout(const BackwardSm90Tile& t) {
+  BackwardOneKernelLayout l{};
   l.parts = backward_sm90_layout(t);
   l.places = (l.parts.bytes + 15) / 16 * 16;
-  l.tiles = l.places + 16 * kFusedPlaces;
-  l.ds_full = l.tiles + 16 * kFusedTileSlots;
+  l.tiles = l.places + 16 * kOneKernelPlaces;
+  l.ds_full = l.tiles + 16 * kOneKernelTileSlots;
   l.turn = l.ds_full + 8 * t.ds_slots;
-  l.added = l.turn + 8 * kFusedPlaces;
-  l.tile_full = l.added + 8 * kFusedPlaces;
-  l.tile_empty = l.tile_full + 8 * kFusedTileSlots;
-  l.bytes = l.tile_empty + 8 * kFusedTileSlots;
+  l.added = l.turn + 8 * kOneKernelPlaces;
+  l.tile_full = l.added + 8 * kOneKernelPlaces;
+  l.tile_empty = l.tile_full + 8 * kOneKernelTileSlots;
+  l.bytes = l.tile_empty + 8 * kOneKernelTileSlots;
   return l;
 }
 
@@ -160,7 +160,7 @@ constexpr DqHalf backward_dq_half(int step_rows) {
 }
 
 // Returns the columns of a warpgroup's product for dQ, which has 64 rows.
-constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
+constexpr int backward_one_kernel_columns(int step_rows, int head_dim_qk) {
   switch (backward_dq_half(step_rows)) {
     case DqHalf::kColumns:
       return head_dim_qk / 2;
@@ -179,7 +179,7 @@ constexpr int backward_dq_columns(int step_rows, int head_dim_qk) {
 
 // True if P, dP, rounded P, dK and dV together need too many registers. Then dP and dS are computed
 // for half of the rows at a time.
-constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
+constexpr bool backward_one_kernel_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory of backward_sm90_one_kernel if blocks of keys add to dQ in any order (knob
-// ordered). It follows the regions of backward_fused_layout():
+// ordered). It follows the regions of backward_one_kernel_layout():
 //
 // | region            | bytes                  | written by             | read by                 |
 // |-------------------|------------------------|------------------------|-------------------------|
@@ -30,8 +30,8 @@ struct BackwardUnorderedLayout {
   int bytes;
 };
 
-// `others` is backward_fused_layout() of the same tile with kUnorderedDsSlots slots of dS^T.
-constexpr BackwardUnorderedLayout backward_unordered_layout(const BackwardFusedLayout& others,
+// `others` is backward_one_kernel_layout() of the same tile with kUnorderedDsSlots slots of dS^T.
+constexpr BackwardUnorderedLayout backward_unordered_layout(const BackwardOneKernelLayout& others,
                                                             int step_rows, int head_dim_qk) {
   BackwardUnorderedLayout l{};
   l.part_bytes = 4 * step_rows * backward_dq_columns(step_rows, head_dim_qk) / kDqCopiers;

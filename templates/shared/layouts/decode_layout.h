@@ -15,6 +15,8 @@
 namespace attune {
 
 constexpr int kDecodeRows = 16;  // the most rows of an item: the m16 of mma.sync
+// Keys that decode_cpu processes together. The workspace holds their scores.
+constexpr int kDecodeBlockKeys = 64;
 
 // A row of K or V in shared memory takes an odd number of 16-byte units, so that rows fall into
 // different banks. Otherwise rows lie in panels as TMA writes them

@@ -25,11 +25,11 @@ using testing::refusal_by;
 // last.
 TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
-    const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
-    const BackwardFusedLayout l = backward_fused_layout(tile);
-    expect_regions(testing::fused_regions_of(tile), l.bytes);
+    const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kOneKernelDsSlots};
+    const BackwardOneKernelLayout l = backward_one_kernel_layout(tile);
+    expect_regions(testing::one_kernel_regions_of(tile), l.bytes);
     expect_regions(testing::dq_warpgroup_regions_of(tile),
-                   backward_dq_warpgroup_bytes(l, kFusedDsSlots));
+                   backward_dq_warpgroup_bytes(l, kOneKernelDsSlots));
     if (step * head_dim == 8192) {
       EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
     }
@@ -42,7 +42,7 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
     const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kUnorderedDsSlots};
-    const BackwardFusedLayout others = backward_fused_layout(tile);
+    const BackwardOneKernelLayout others = backward_one_kernel_layout(tile);
     const BackwardUnorderedLayout l = backward_unordered_layout(others, rows, head_dim);
     EXPECT_EQ(kDqCopiers * l.part_bytes, rows * head_dim * 4);
     expect_regions(testing::unordered_regions_of(tile), l.bytes);
@@ -75,11 +75,11 @@ TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
   EXPECT_EQ(backward_dq_half(64), DqHalf::kColumns);
   EXPECT_EQ(backward_dq_half(128), DqHalf::kRows);
   EXPECT_EQ(backward_dq_half(80), DqHalf::kTransposed);
-  EXPECT_EQ(backward_fused_columns(64, 128), 64);
-  EXPECT_EQ(backward_fused_columns(128, 64), 64);
-  EXPECT_EQ(backward_fused_columns(80, 128), 80);
+  EXPECT_EQ(backward_one_kernel_columns(64, 128), 64);
+  EXPECT_EQ(backward_one_kernel_columns(128, 64), 64);
+  EXPECT_EQ(backward_one_kernel_columns(80, 128), 80);
   for (const auto& [head_dim, rows] : {std::pair{64, 128}, {128, 64}, {128, 80}})  // all of dQ
-    EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
+    EXPECT_EQ(2 * 64 * backward_one_kernel_columns(rows, head_dim), rows * head_dim);
 }
 
 // Besides sums of rows, the workspace holds only dQ in fp32 and the counts of turns.
@@ -224,7 +224,8 @@ TEST(BackwardSm90Source, HasTurnsOnlyIfBlocksAddInOrder) {
                 std::nullopt);
       const std::string text =
           render(backward_sm90_one_kernel(), spec_of(p), hopper(), config).text;
-      EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
+      EXPECT_EQ(text.find("await_turn(OneKernelWorkspace") != std::string::npos, ordered == 1)
+          << dims;
       EXPECT_EQ(text.find("end_claim(word(") != std::string::npos, ordered == 0) << dims;
       EXPECT_EQ(text.find("bulk_add(rows(") != std::string::npos, ordered == 0) << dims;
     }

@@ -60,7 +60,7 @@ std::vector<testing::Region> regions_of_kernel(const BackwardKernel& kernel) {
   if (kernel.makes != BackwardMakes::kAll) return regions_of(kernel.tile);
   if (!kernel.ordered) return testing::unordered_regions_of(kernel.tile);
   return kernel.dq_warpgroup ? testing::dq_warpgroup_regions_of(kernel.tile)
-                             : testing::fused_regions_of(kernel.tile);
+                             : testing::one_kernel_regions_of(kernel.tile);
 }
 
 TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {

@@ -137,33 +137,33 @@ inline std::vector<Region> regions_of(const BackwardSm90Tile& t) {
 }
 
 // The kernel of all gradients.
-inline std::vector<Region> fused_regions_of(const BackwardSm90Tile& t) {
-  const BackwardFusedLayout l = backward_fused_layout(t);
+inline std::vector<Region> one_kernel_regions_of(const BackwardSm90Tile& t) {
+  const BackwardOneKernelLayout l = backward_one_kernel_layout(t);
   std::vector<Region> all = regions_of(t);
-  for (const Region& r : std::vector<Region>{{"places", l.places, 16 * kFusedPlaces, 16},
-                                             {"tiles", l.tiles, 16 * kFusedTileSlots, 16},
+  for (const Region& r : std::vector<Region>{{"places", l.places, 16 * kOneKernelPlaces, 16},
+                                             {"tiles", l.tiles, 16 * kOneKernelTileSlots, 16},
                                              {"ds full", l.ds_full, 8 * t.ds_slots},
-                                             {"turn", l.turn, 8 * kFusedPlaces},
-                                             {"added", l.added, 8 * kFusedPlaces},
-                                             {"tile full", l.tile_full, 8 * kFusedTileSlots},
-                                             {"tile empty", l.tile_empty, 8 * kFusedTileSlots}})
+                                             {"turn", l.turn, 8 * kOneKernelPlaces},
+                                             {"added", l.added, 8 * kOneKernelPlaces},
+                                             {"tile full", l.tile_full, 8 * kOneKernelTileSlots},
+                                             {"tile empty", l.tile_empty, 8 * kOneKernelTileSlots}})
     all.push_back(r);
   return all;
 }
 
 // Also with a warpgroup for dQ.
 inline std::vector<Region> dq_warpgroup_regions_of(const BackwardSm90Tile& t) {
-  std::vector<Region> all = fused_regions_of(t);
+  std::vector<Region> all = one_kernel_regions_of(t);
   all.push_back(
-      {"ds empty", backward_dq_warpgroup_ds_empty(backward_fused_layout(t)), 8 * t.ds_slots});
+      {"ds empty", backward_dq_warpgroup_ds_empty(backward_one_kernel_layout(t)), 8 * t.ds_slots});
   return all;
 }
 
 // The kernel whose blocks add to dQ in any order. Staging holds a half of dQ in fp32, or dK.
 inline std::vector<Region> unordered_regions_of(const BackwardSm90Tile& t) {
   const BackwardUnorderedLayout l =
-      backward_unordered_layout(backward_fused_layout(t), t.step_rows, t.head_dim_qk);
-  std::vector<Region> all = fused_regions_of(t);
+      backward_unordered_layout(backward_one_kernel_layout(t), t.step_rows, t.head_dim_qk);
+  std::vector<Region> all = one_kernel_regions_of(t);
   all.push_back({"ds empty", l.ds_empty, 8 * kUnorderedDsSlots, 16});
   all.push_back({"dq full", l.full, 8 * kDqCopiers});
   all.push_back({"dq empty", l.empty, 8 * kDqCopiers});

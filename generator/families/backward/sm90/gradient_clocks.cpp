@@ -85,7 +85,7 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
     if (!kernel.ordered) return drawn * unordered_waiting(t, spec);
     if (kernel.dq_warpgroup)  // at most the time of halves; two slots of Q cost more
       return 1.24 * drawn + 0.15 * (3 - t.first_slots) + 0.005 * std::abs(t.second_slots - 3);
-    const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
+    const bool halves = backward_one_kernel_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
     return (halves ? 1.36 : 1.38) * drawn + 0.005 * t.first_slots +
            0.005 * std::abs(t.second_slots - 2);
   }

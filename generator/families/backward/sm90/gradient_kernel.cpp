@@ -50,7 +50,7 @@ BackwardKernel backward_keys_kernel(const KernelSpec& spec, const KeysTile& tile
 int backward_shared_bytes(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kBand) return backward_band_layout().bytes;
   if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
-  const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
+  const BackwardOneKernelLayout all = backward_one_kernel_layout(kernel.tile);
   if (!kernel.ordered)
     return backward_unordered_layout(all, kernel.tile.step_rows, kernel.tile.head_dim_qk).bytes;
   return kernel.dq_warpgroup ? backward_dq_warpgroup_bytes(all, kernel.tile.ds_slots) : all.bytes;

@@ -8,6 +8,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
 #include "templates/shared/layouts/backward_band_layout.h"
 #include "templates/shared/layouts/backward_prepare_layout.h"
@@ -16,7 +17,6 @@ namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kL2SectionMb = 32;
 // Kernels of whole groups of heads, whose tiles are long, end earlier than predicted. So parts of
 // heads must gain this much.
 constexpr double kPartsMargin = 1.1;

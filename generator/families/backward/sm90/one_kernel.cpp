@@ -30,7 +30,8 @@ bool is_dynamic(const Config& config) { return config.at("scheduler") == kDynami
 
 // True if the kernel makes dP and dS for half of a step's rows at a time.
 bool makes_halves(const KernelSpec& spec, const Config& c) {
-  return is_ordered(c) && backward_fused_in_halves(rows_of(c), spec.head_dim_qk + spec.head_dim_v);
+  return is_ordered(c) &&
+         backward_one_kernel_in_halves(rows_of(c), spec.head_dim_qk + spec.head_dim_v);
 }
 // True if a separate warpgroup makes dQ.
 bool has_dq_warpgroup(const KernelSpec& spec, const Config& c) {
@@ -46,9 +47,9 @@ BackwardKernel all_kernel(const KernelSpec& spec, const Config& c) {
   all.draws_tiles = is_dynamic(c);
   all.splits_heads = splits_heads(c);
   all.dq_warpgroup = has_dq_warpgroup(spec, c);
-  all.tile.ds_slots = all.ordered ? kFusedDsSlots : kUnorderedDsSlots;
+  all.tile.ds_slots = all.ordered ? kOneKernelDsSlots : kUnorderedDsSlots;
   // P next to dQ, or next to dP and rounded P: for all rows of a step, or half of them.
-  const int dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
+  const int dq = backward_one_kernel_columns(rows, spec.head_dim_qk) / 2;
   const int gradients = spec.head_dim_qk + spec.head_dim_v;
   const int beside = rows / 2 + rows / 4;
   if (all.dq_warpgroup)
@@ -131,7 +132,7 @@ class OneKernel final : public GradientsSm90 {
       products = {{"wgmma_keys_ds", WgmmaA::kSharedColumns, rows, kWarpgroupRows}};
     else
       products = {{"wgmma_ds_keys", WgmmaA::kSharedRows,
-                   has_dq_warpgroup(spec, config) ? qk : backward_fused_columns(rows, qk),
+                   has_dq_warpgroup(spec, config) ? qk : backward_one_kernel_columns(rows, qk),
                    kWarpgroupRows}};
     if (makes_halves(spec, config)) {
       products.push_back({"wgmma_v_dout_half", WgmmaA::kShared, rows / 2, v, rows});

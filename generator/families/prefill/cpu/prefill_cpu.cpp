@@ -17,6 +17,7 @@
 #include <cmath>
 
 #include "generator/core/problem/visibility.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -27,11 +28,6 @@ constexpr int kFewPanels = 4;  // for defaults with wide panels or large head di
 constexpr int64_t kDefaultRows = 128;
 // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
 constexpr int kMinAccumulators = 12;
-
-// Returns the number of vector registers: AVX-512 and Arm have 32, older x86 has 16.
-int vector_registers(const Arch& arch) {
-  return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
-}
 
 // True if blocks must be widened before use: all types but fp32.
 bool must_pack(const KernelSpec& spec) { return spec.dtype_kv != Dtype::kFp32; }

@@ -9,6 +9,7 @@
 #include <array>
 #include <tuple>
 
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/block_map.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/score/features/score_feature.hpp"
@@ -17,7 +18,6 @@ namespace attune {
 namespace {
 
 constexpr std::array<int64_t, 4> kWideVSlices{2, 4, 8, 3};  // in the order they are tried
-constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
 constexpr int kScarceRegisters = 28;  // with fewer to spare, held values may cost a spill
@@ -117,13 +117,8 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
 
 namespace {
 
-// Returns the bytes of shared memory that the driver reserves in each block, from sm_80 on.
-int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 1024 : 0; }
-
 int register_cap(const Arch& arch, const MmaConfig& c) {
-  const int per_thread =
-      arch.registers_per_sm / (c.threads() * c.blocks_per_sm) / kRegisterStep * kRegisterStep;
-  return std::min(per_thread, arch.max_registers_per_thread);
+  return attune::register_cap(arch, c.threads() * c.blocks_per_sm);
 }
 
 // Returns the number of n8 tiles of O; with 8 bits they come in pairs.
@@ -153,7 +148,7 @@ int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& 
 int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   const int bytes = prefill_sm80_shared_bytes(mma_layout(spec, c));
   if (bytes > arch.shared_bytes_per_block) return 0;
-  return arch.shared_bytes_per_sm / (bytes + reserved_bytes(arch));
+  return arch.shared_bytes_per_sm / (bytes + reserved_shared_bytes(arch));
 }
 
 // Returns the most blocks per multiprocessor whose registers and shared memory fit. With 8-bit

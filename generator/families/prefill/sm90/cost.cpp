@@ -13,6 +13,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/layouts/prefill_sm90_splits.h"
@@ -25,9 +26,6 @@ constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kL2Bytes = 30;
-// How the tensor cores and the exponential unit overlap: time = (mma^p + exp^p)^(1/p), fitted to
-// d64, d128 and d256.
-constexpr double kOverlapPower = 1.56;
 // first product, last product and epilogue, which nothing overlaps
 constexpr double kTileClocks = 1400;
 constexpr double kLaunchClocks = 1500;  // start of a block

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/v_slices.hpp"
 #include "generator/render/wgmma_emitter.hpp"
@@ -148,8 +149,6 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
-
 // The shared memory that a spec's score stage may need.
 struct ScoreNeeds {
   bool stages_line;  // for the rows of a captured tensor (score_stage_layout.h)
@@ -180,7 +179,7 @@ int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diago
 
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
   return bytes <= arch.shared_bytes_per_block &&
-         c.blocks_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
+         c.blocks_per_sm * (bytes + reserved_shared_bytes(arch)) <= arch.shared_bytes_per_sm;
 }
 
 PrefillSm90Registers registers_of(const KernelSpec& spec, const Config& c) {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/limits.hpp"
 #include "generator/families/prefill/score_room.hpp"
 #include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
@@ -173,7 +174,6 @@ std::vector<Config> candidates(const KernelSpec& spec) {
 // Per multiprocessor and clock (sm_90).
 constexpr double kMmaFlops = 8192;  // dense 8-bit
 constexpr double kExponentials = 16;
-constexpr double kOverlapPower = 1.56;  // as in sm90/cost.cpp; it fits here too
 
 // Returns the cost factor of a step besides its products and exponentials.
 double tile_factor(const KernelSpec& spec, const Config& c) {

@@ -22,28 +22,28 @@ class DsKeeper {
   __device__ __forceinline__ DsKeeper(unsigned shared, int warpgroup)
       : shared_(shared),
         warpgroup_(warpgroup),
-        panel_(shared + kFusedLayout.parts.ds + warpgroup * kDsPanelBytes +
+        panel_(shared + kOneKernelLayout.parts.ds + warpgroup * kDsPanelBytes +
                ds_offset<0>(static_cast<int>(threadIdx.x) % kWarpgroupThreads)) {}
 
   // open_turns() is called once before all tiles, close_turns() once after them.
   __device__ __forceinline__ void open_turns() const {
-    if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kFusedConsumers);
+    if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kOneKernelConsumers);
   }
   __device__ __forceinline__ void close_turns() const {
-    if (warpgroup_ == 0) named_barrier_sync(kBarrierExponentials, kFusedConsumers);
+    if (warpgroup_ == 0) named_barrier_sync(kBarrierExponentials, kOneKernelConsumers);
   }
 
   __device__ __forceinline__ void await_turn() const {
-    named_barrier_sync(kBarrierExponentials + warpgroup_, kFusedConsumers);
+    named_barrier_sync(kBarrierExponentials + warpgroup_, kOneKernelConsumers);
   }
   __device__ __forceinline__ void end_turn() const {
-    named_barrier_arrive(kBarrierExponentials + 1 - warpgroup_, kFusedConsumers);
+    named_barrier_arrive(kBarrierExponentials + 1 - warpgroup_, kOneKernelConsumers);
   }
 
   template <int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) {
     await_ds_slot(shared_, step_);
-    write_ds(panel_ + step_ % kDsSlots * kFusedLayout.parts.ds_bytes, ds);
+    write_ds(panel_ + step_ % kDsSlots * kOneKernelLayout.parts.ds_bytes, ds);
     tell_ds(shared_, step_);
     ++step_;
   }
@@ -78,8 +78,9 @@ class ConsumerBesideDq : public KeysConsumer<true, true, DsKeeper> {
     clear(dk);
     clear(dv);
     mbarrier_wait(first_full_, parity, "k_full");
-    mbarrier_wait(first_full_ + kFusedLayout.parts.second_full - kFusedLayout.parts.first_full,
-                  parity, "v_full");
+    mbarrier_wait(
+        first_full_ + kOneKernelLayout.parts.second_full - kOneKernelLayout.parts.first_full,
+        parity, "v_full");
     const int first = tile.blocks.end - 1, last = tile.blocks.begin;
     if (first < last) return;
 #pragma unroll 1
@@ -89,7 +90,7 @@ class ConsumerBesideDq : public KeysConsumer<true, true, DsKeeper> {
 #pragma unroll 1
       for (int block = first - 1; block >= last; --block) step<false>(block, ds, dk, dv);
       wgmma_fence();
-      issue_dk(ds, dk);
+      issue_previous_dk(ds, dk);
       wgmma_wait<0>();
       wgmma_pin(dk);
       give_back(q_);

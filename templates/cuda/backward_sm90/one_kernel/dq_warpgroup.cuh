@@ -27,7 +27,7 @@ class DqConsumer {
     await_ds(shared_, step_);
     float dq[kHeadDimQk / 2];
     wgmma_fence();
-    issue_dq_product(dq, ds_tile(shared_, step_), shared_ + kFusedLayout.parts.first);
+    issue_dq_product(dq, ds_tile(shared_, step_), shared_ + kOneKernelLayout.parts.first);
     wgmma_wait<0>();
     wgmma_pin(dq);
     return_ds_slot(shared_, step_);

@@ -19,19 +19,20 @@ constexpr int kDsPanelBytes = kKeyBlockM * kPanelRowBytes;
 
 // Returns the address of the panels of step `step`.
 __device__ __forceinline__ unsigned ds_tile(unsigned shared, unsigned step) {
-  return shared + kFusedLayout.parts.ds + step % kDsSlots * kFusedLayout.parts.ds_bytes;
+  return shared + kOneKernelLayout.parts.ds + step % kDsSlots * kOneKernelLayout.parts.ds_bytes;
 }
 
 // Signals that this warp has written its part of dS of step `step`. All lanes of the warp call it.
 __device__ __forceinline__ void tell_ds(unsigned shared, unsigned step) {
   fence_proxy_async();
   __syncwarp();
-  mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kFusedLayout.ds_full + 8 * (step % kDsSlots));
+  mbarrier_arrive_if(threadIdx.x % 32 == 0,
+                     shared + kOneKernelLayout.ds_full + 8 * (step % kDsSlots));
 }
 
 // Waits until all warps of both warpgroups of keys have written their part of dS.
 __device__ __forceinline__ void await_ds(unsigned shared, unsigned step) {
-  mbarrier_wait(shared + kFusedLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
+  mbarrier_wait(shared + kOneKernelLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
                 "ds full");
 }
 
@@ -50,7 +51,7 @@ __device__ __forceinline__ void return_ds_slot(unsigned shared, unsigned step) {
 __device__ __forceinline__ void await_all_keys(unsigned shared, unsigned parity) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    mbarrier_wait(shared + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
+    mbarrier_wait(shared + kOneKernelLayout.parts.first_full + 8 * i, parity, "k_full");
 }
 
 // Multiplies dS at `rows` and K at `keys` over the keys of one warpgroup.
@@ -70,7 +71,7 @@ template <int kCount>
 __device__ __forceinline__ void issue_dq_product(float (&dq)[kCount], unsigned rows,
                                                  unsigned keys) {
   multiply_ds(dq, rows, keys, 0);
-  multiply_ds(dq, rows + kDsPanelBytes, keys + kFusedLayout.parts.first_bytes, 1);
+  multiply_ds(dq, rows + kDsPanelBytes, keys + kOneKernelLayout.parts.first_bytes, 1);
   wgmma_commit();
 }
 

@@ -20,13 +20,13 @@ namespace attune {
 class TileDrawer {
  public:
   __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
-      : drawn_(FusedWorkspace(args).drawn()), shared_(shared) {}
+      : drawn_(OneKernelWorkspace(args).drawn()), shared_(shared) {}
 
   __device__ __forceinline__ int next(unsigned slot, unsigned phase) const {
     const int number = atomicAdd(drawn_, 1);
-    mbarrier_wait(shared_ + kFusedLayout.tile_empty + 8 * slot, phase ^ 1, "tile empty");
-    store_shared_word(shared_ + kFusedLayout.tiles + 16 * slot, number);
-    mbarrier_arrive(shared_ + kFusedLayout.tile_full + 8 * slot);
+    mbarrier_wait(shared_ + kOneKernelLayout.tile_empty + 8 * slot, phase ^ 1, "tile empty");
+    store_shared_word(shared_ + kOneKernelLayout.tiles + 16 * slot, number);
+    mbarrier_arrive(shared_ + kOneKernelLayout.tile_full + 8 * slot);
     return number;
   }
 
@@ -43,11 +43,12 @@ class TileTaker {
   __device__ __forceinline__ explicit TileTaker(unsigned shared) : shared_(shared) {}
 
   __device__ __forceinline__ int next(unsigned slot, unsigned phase) const {
-    mbarrier_wait(shared_ + kFusedLayout.tile_full + 8 * slot, phase, "tile full");
-    const int number = static_cast<int>(load_shared_word(shared_ + kFusedLayout.tiles + 16 * slot));
+    mbarrier_wait(shared_ + kOneKernelLayout.tile_full + 8 * slot, phase, "tile full");
+    const int number =
+        static_cast<int>(load_shared_word(shared_ + kOneKernelLayout.tiles + 16 * slot));
     if constexpr (kByWarp) __syncwarp();
     mbarrier_arrive_if(!kByWarp || threadIdx.x % 32 == 0,
-                       shared_ + kFusedLayout.tile_empty + 8 * slot);
+                       shared_ + kOneKernelLayout.tile_empty + 8 * slot);
     return number;
   }
 
@@ -73,7 +74,7 @@ class DrawnTiles {
 
  private:
   __device__ __forceinline__ void move() {
-    number_ = source_.next(round_ % kFusedTileSlots, round_ / kFusedTileSlots & 1);
+    number_ = source_.next(round_ % kOneKernelTileSlots, round_ / kOneKernelTileSlots & 1);
   }
 
   Source source_;
@@ -83,7 +84,7 @@ class DrawnTiles {
 
 // The readers of a drawn tile: the thread of statistics, the threads of turns or of copies of dQ,
 // and the warps that multiply.
-constexpr int kTileReaders = 1 + (kOrdered != 0 ? kFusedPlaces : kDqCopiers) + kMultiplying;
+constexpr int kTileReaders = 1 + (kOrdered != 0 ? kOneKernelPlaces : kDqCopiers) + kMultiplying;
 
 // The one tile of a block, for all roles. As many blocks are started as there are tiles.
 class OneTile : public TileNumbers {

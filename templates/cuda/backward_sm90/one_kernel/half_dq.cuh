@@ -14,7 +14,7 @@ namespace attune {
 
 class HalfDq : public KeptScores {
  protected:
-  using Dq = float[kFusedColumns / 2];
+  using Dq = float[kOneKernelColumns / 2];
 
   using KeptScores::KeptScores;
 
@@ -32,8 +32,8 @@ class HalfDq : public KeptScores {
     begin_keys(first_key, dk, dv);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {  // dQ needs K of both warpgroups
-      mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
-      mbarrier_wait(shared_ + kFusedLayout.parts.second_full + 8 * i, parity, "v_full");
+      mbarrier_wait(shared_ + kOneKernelLayout.parts.first_full + 8 * i, parity, "k_full");
+      mbarrier_wait(shared_ + kOneKernelLayout.parts.second_full + 8 * i, parity, "v_full");
     }
   }
 
@@ -63,7 +63,7 @@ class HalfDq : public KeptScores {
         kByRows ? 0 : kDqColumns / 2 / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
     constexpr int kHalfOfDs = kByRows ? kWarpgroupRows * kPanelRowBytes : 0;
     const unsigned rows = ds_tile(shared_, step) + warpgroup() * kHalfOfDs;
-    const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
+    const unsigned keys = shared_ + kOneKernelLayout.parts.first + warpgroup() * kHalfOfK;
     issue_dq_product(dq, rows, keys);
   }
 

@@ -16,15 +16,15 @@ struct OrderedRoles;
 struct UnorderedRoles;
 using Roles = Either<kOrdered != 0, OrderedRoles, UnorderedRoles>::Type;
 
-__device__ __forceinline__ void init_fused_barriers(unsigned shared) {
+__device__ __forceinline__ void init_one_kernel_barriers(unsigned shared) {
   for (int i = 0; i < kDsSlots; ++i) {
-    mbarrier_init(shared + kFusedLayout.ds_full + 8 * i, kFusedWarps);
+    mbarrier_init(shared + kOneKernelLayout.ds_full + 8 * i, kOneKernelWarps);
     if constexpr (kHasDqWarpgroup) mbarrier_init(shared + kDsEmpty + 8 * i, kDqWarps);
   }
   Roles::init_dq(shared);
-  for (int i = 0; i < kFusedTileSlots; ++i) {
-    mbarrier_init(shared + kFusedLayout.tile_full + 8 * i, 1);
-    mbarrier_init(shared + kFusedLayout.tile_empty + 8 * i, kTileReaders);
+  for (int i = 0; i < kOneKernelTileSlots; ++i) {
+    mbarrier_init(shared + kOneKernelLayout.tile_full + 8 * i, 1);
+    mbarrier_init(shared + kOneKernelLayout.tile_empty + 8 * i, kTileReaders);
   }
 }
 
@@ -37,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1)
                   const __grid_constant__ TensorMap map_dout) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
-  if (threadIdx.x == 0) init_fused_barriers(shared);
-  init_barriers(shared, kFusedLayout.parts, Roles::kReadersOfK);
+  if (threadIdx.x == 0) init_one_kernel_barriers(shared);
+  init_barriers(shared, kOneKernelLayout.parts, Roles::kReadersOfK);
   wait_for_prior_grid();
   let_next_grid_start();
   const KeysMaps maps{&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv};

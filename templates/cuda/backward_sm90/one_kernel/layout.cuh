@@ -16,22 +16,25 @@ constexpr bool kHasDqWarpgroup =
     kOrdered != 0 && backward_has_dq_warpgroup(kKeyBlockM, kHeadDimQk, kHeadDimV);
 // True if the gradients of a step are made for half of its rows at a time (steps_in_halves.cuh).
 constexpr bool kInHalves =
-    kOrdered != 0 && backward_fused_in_halves(kKeyBlockM, kHeadDimQk + kHeadDimV);
+    kOrdered != 0 && backward_one_kernel_in_halves(kKeyBlockM, kHeadDimQk + kHeadDimV);
 
-constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
+constexpr BackwardOneKernelLayout kOneKernelLayout = backward_one_kernel_layout(
     {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true, kDsSlots});
 constexpr BackwardUnorderedLayout kUnorderedLayout =
-    backward_unordered_layout(kFusedLayout, kKeyBlockM, kHeadDimQk);
+    backward_unordered_layout(kOneKernelLayout, kKeyBlockM, kHeadDimQk);
 // Barriers of slots of dS that readers release (ds.cuh).
 constexpr int kDsEmpty =
-    kOrdered != 0 ? backward_dq_warpgroup_ds_empty(kFusedLayout) : kUnorderedLayout.ds_empty;
-constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // columns of dQ
-constexpr int kDqColumns = backward_dq_columns(kKeyBlockM, kHeadDimQk);        // of both warpgroups
+    kOrdered != 0 ? backward_dq_warpgroup_ds_empty(kOneKernelLayout) : kUnorderedLayout.ds_empty;
+constexpr int kOneKernelColumns =
+    backward_one_kernel_columns(kKeyBlockM, kHeadDimQk);                 // columns of dQ
+constexpr int kDqColumns = backward_dq_columns(kKeyBlockM, kHeadDimQk);  // of both warpgroups
 constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // the half of dQ that a warpgroup makes
 
-constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
-constexpr int kDqWarps = kHasDqWarpgroup ? kWarpgroupThreads / 32 : kFusedWarps;  // that make dQ
-constexpr int kMultiplying = kFusedWarps + (kHasDqWarpgroup ? kDqWarps : 0);      // warps
+constexpr int kOneKernelConsumers = 2 * kWarpgroupThreads,
+              kOneKernelWarps = kOneKernelConsumers / 32;
+constexpr int kDqWarps =
+    kHasDqWarpgroup ? kWarpgroupThreads / 32 : kOneKernelWarps;                   // that make dQ
+constexpr int kMultiplying = kOneKernelWarps + (kHasDqWarpgroup ? kDqWarps : 0);  // warps
 constexpr int kBarrierK = 4;  // named barrier of all warps that multiply K; lower ids: warpgroups
 
 template <bool kFirst, class First, class Second>

@@ -26,9 +26,9 @@ struct OrderedRoles {
   static constexpr int kReadersOfK = 1;  // arrivals that release K: one thread of each warpgroup
 
   __device__ __forceinline__ static void init_dq(unsigned shared) {
-    for (int i = 0; i < kFusedPlaces; ++i) {
-      mbarrier_init(shared + kFusedLayout.turn + 8 * i, 1);
-      mbarrier_init(shared + kFusedLayout.added + 8 * i, kDqWarps);
+    for (int i = 0; i < kOneKernelPlaces; ++i) {
+      mbarrier_init(shared + kOneKernelLayout.turn + 8 * i, 1);
+      mbarrier_init(shared + kOneKernelLayout.added + 8 * i, kDqWarps);
     }
   }
 
@@ -36,7 +36,7 @@ struct OrderedRoles {
   __device__ __forceinline__ static void consume(const AttentionArgs& args,
                                                  const KeysDropout& dropout, unsigned shared,
                                                  int warpgroup, const KeysMaps& maps) {
-    constexpr BackwardSm90Layout kLayout = kFusedLayout.parts;
+    constexpr BackwardSm90Layout kLayout = kOneKernelLayout.parts;
     Consumer consumer(args, dropout, shared, warpgroup);
     consumer.begin();
 #pragma unroll 1

@@ -28,7 +28,9 @@ class OrderedDq {
  public:
   __device__ __forceinline__ explicit OrderedDq(unsigned shared) : shared_(shared) {}
 
-  __device__ __forceinline__ int place() const { return static_cast<int>(turn_ % kFusedPlaces); }
+  __device__ __forceinline__ int place() const {
+    return static_cast<int>(turn_ % kOneKernelPlaces);
+  }
   __device__ __forceinline__ void advance() { ++turn_; }
 
   // Publishes the address to which dQ is added. Called by the thread of turns. `first`: nothing was
@@ -37,20 +39,20 @@ class OrderedDq {
     const unsigned long long address = reinterpret_cast<unsigned long long>(to);
     store_shared_16(word(), {{static_cast<unsigned>(address), static_cast<unsigned>(address >> 32),
                               static_cast<unsigned>(first), 0u}});
-    mbarrier_arrive(shared_ + kFusedLayout.turn + 8 * place());
+    mbarrier_arrive(shared_ + kOneKernelLayout.turn + 8 * place());
   }
   __device__ __forceinline__ void await_added() const {
-    mbarrier_wait(shared_ + kFusedLayout.added + 8 * place(), phase(), "dq added");
+    mbarrier_wait(shared_ + kOneKernelLayout.added + 8 * place(), phase(), "dq added");
   }
 
   // Adds a warpgroup's half of dQ of a block of rows, or all of dQ.
   template <int kCount>
   __device__ __forceinline__ void add(int half, const float (&dq)[kCount]) {
-    mbarrier_wait(shared_ + kFusedLayout.turn + 8 * place(), phase(), "dq turn");
+    mbarrier_wait(shared_ + kOneKernelLayout.turn + 8 * place(), phase(), "dq turn");
     const Vector16 told = load_shared_16(word());
     const unsigned long long address = told.word[0] | static_cast<unsigned long long>(told.word[1])
                                                           << 32;
-    float* const to = reinterpret_cast<float*>(address) + half * (kFusedFloats / 2) +
+    float* const to = reinterpret_cast<float*>(address) + half * (kOneKernelFloats / 2) +
                       reread_thread_index() % kWarpgroupThreads * 4;
     if (told.word[2] != 0) {
 #pragma unroll
@@ -63,15 +65,15 @@ class OrderedDq {
         add_four(to + i * kWarpgroupThreads, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
     }
     __syncwarp();
-    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kFusedLayout.added + 8 * place());
+    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kOneKernelLayout.added + 8 * place());
     advance();
   }
 
  private:
   __device__ __forceinline__ unsigned word() const {
-    return shared_ + kFusedLayout.places + 16 * place();
+    return shared_ + kOneKernelLayout.places + 16 * place();
   }
-  __device__ __forceinline__ unsigned phase() const { return turn_ / kFusedPlaces & 1; }
+  __device__ __forceinline__ unsigned phase() const { return turn_ / kOneKernelPlaces & 1; }
 
   unsigned shared_;
   unsigned turn_ = 0;
@@ -82,10 +84,10 @@ class OrderedDq {
 __device__ __forceinline__ void take_turn(const AttentionArgs& args, const OrderedDq& places,
                                           int key_block, int row_block, int at) {
   const int turn = dq_turn<kKeyBlockM, kKeyBlockN>(reread(args), key_block, row_block);
-  await_turn(FusedWorkspace(reread(args)).turn(at), turn);
-  places.tell_turn(FusedWorkspace(reread(args)).dq(at), turn == 0);
+  await_turn(OneKernelWorkspace(reread(args)).turn(at), turn);
+  places.tell_turn(OneKernelWorkspace(reread(args)).dq(at), turn == 0);
   places.await_added();
-  end_turn(FusedWorkspace(reread(args)).turn(at));
+  end_turn(OneKernelWorkspace(reread(args)).turn(at));
 }
 
 // Runs in a thread of turns, in the third or the fourth warp. It goes through each_step with few
@@ -98,7 +100,7 @@ __device__ __forceinline__ void take_turns(const AttentionArgs& args, unsigned s
     const int key_block = tile.first_key / kKeyBlockN;
     const int begin = tile.blocks.begin, end = max(begin, tile.blocks.end);
     int first = ((tile.batch * args.num_heads_kv + tile.head) * kGqaRatio + tile.head_begin) *
-                FusedWorkspace(reread(args)).blocks();
+                OneKernelWorkspace(reread(args)).blocks();
 #pragma unroll 1
     for (int head = 0; head < tile.heads; ++head) {
 #pragma unroll 1
@@ -107,7 +109,7 @@ __device__ __forceinline__ void take_turns(const AttentionArgs& args, unsigned s
           take_turn(args, places, key_block, block, first + block);
         places.advance();
       }
-      first += FusedWorkspace(reread(args)).blocks();
+      first += OneKernelWorkspace(reread(args)).blocks();
     }
   }
 }

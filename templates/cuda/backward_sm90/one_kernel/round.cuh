@@ -86,16 +86,16 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   let_next_grid_start();
   wait_for_prior_grid();
   if (args.seqlen_q == 0 || args.batch == 0) return;
-  constexpr int kColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);
+  constexpr int kColumns = backward_one_kernel_columns(kKeyBlockM, kHeadDimQk);
   constexpr DqHalf kHalf = backward_dq_half(kKeyBlockM);
-  const FusedWorkspace sums(args);
+  const OneKernelWorkspace sums(args);
   const int last_first = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // the L2 cache has the last
   const int head = last_first / sums.blocks();                          // over all batch entries
   const int block = last_first % sums.blocks();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   const auto* from = reinterpret_cast<const float4*>(sums.dq(last_first)) +
-                     warpgroup * (kFusedFloats / 8) + thread;
+                     warpgroup * (kOneKernelFloats / 8) + thread;
   const int column =
       kHalf == DqHalf::kRows ? 0 : warpgroup * (backward_dq_columns(kKeyBlockM, kHeadDimQk) / 2);
   auto* to = static_cast<unsigned short*>(gradients.dq.data) +

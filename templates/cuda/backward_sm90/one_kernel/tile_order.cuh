@@ -10,6 +10,6 @@ namespace attune {
 
 // Tiles that add to dQ in the order of keys begin with the last rows (ordered.cuh).
 constexpr bool kLastRowsFirst = kOrdered != 0;
-constexpr int kDsSlots = kOrdered != 0 ? kFusedDsSlots : kUnorderedDsSlots;
+constexpr int kDsSlots = kOrdered != 0 ? kOneKernelDsSlots : kUnorderedDsSlots;
 
 }  // namespace attune

@@ -11,7 +11,8 @@ namespace attune {
 struct UnorderedRoles {
   static constexpr int kThreads = kKeysThreads;
   static constexpr PrefillSm90Registers kRegisters = kKeysRegisters;
-  static constexpr int kReadersOfK = kFusedWarps;  // arrivals that release K: each warp reads all
+  static constexpr int kReadersOfK =
+      kOneKernelWarps;  // arrivals that release K: each warp reads all
 
   __device__ __forceinline__ static void init_dq(unsigned shared) { init_unordered_dq(shared); }
 

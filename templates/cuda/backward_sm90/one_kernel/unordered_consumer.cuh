@@ -51,7 +51,7 @@ class UnorderedConsumer : public WholeSteps {
   }
 
  private:
-  static constexpr BackwardSm90Layout kParts = kFusedLayout.parts;
+  static constexpr BackwardSm90Layout kParts = kOneKernelLayout.parts;
   static constexpr int kChunks = kKeyBlockM / 16;  // 16 rows each, eight elements per thread
   static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
   static_assert(kEarly.delta >= 2, "delta of the first chunk is there");

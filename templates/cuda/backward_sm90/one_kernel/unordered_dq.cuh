@@ -73,7 +73,7 @@ class UnorderedDq {
 
 __device__ __forceinline__ void init_unordered_dq(unsigned shared) {
   for (int i = 0; i < kDsSlots; ++i)
-    mbarrier_init(shared + kUnorderedLayout.ds_empty + 8 * i, kFusedWarps);
+    mbarrier_init(shared + kUnorderedLayout.ds_empty + 8 * i, kOneKernelWarps);
   for (int i = 0; i < kDqCopiers; ++i) {
     mbarrier_init(shared + kUnorderedLayout.full + 8 * i, kWarpgroupThreads / 32);
     mbarrier_init(shared + kUnorderedLayout.empty + 8 * i, 1);
@@ -116,14 +116,16 @@ class DqCopier {
   }
 
  private:
-  __device__ __forceinline__ int blocks() const { return FusedWorkspace(reread(args_)).blocks(); }
+  __device__ __forceinline__ int blocks() const {
+    return OneKernelWorkspace(reread(args_)).blocks();
+  }
   // Return, for block `at` of all heads, the fp32 rows in the workspace and the word of their
   // claim.
   __device__ __forceinline__ float* rows(int at) const {
-    return FusedWorkspace(reread(args_)).dq(at) + kPart * (kFusedFloats / 2);
+    return OneKernelWorkspace(reread(args_)).dq(at) + kPart * (kOneKernelFloats / 2);
   }
   __device__ __forceinline__ int* word(int at) const {
-    return FusedWorkspace(reread(args_)).turn(at) + kPart;
+    return OneKernelWorkspace(reread(args_)).turn(at) + kPart;
   }
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 

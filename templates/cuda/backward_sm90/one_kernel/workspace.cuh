@@ -15,12 +15,12 @@
 namespace attune {
 
 // The fp32 values of dQ of a block of rows, with padded columns.
-constexpr int kFusedFloats = kKeyBlockM * backward_dq_columns(kKeyBlockM, kHeadDimQk);
-constexpr int kFusedStride = kFusedFloats + (kOrdered != 0 ? 0 : kClaimWords);
+constexpr int kOneKernelFloats = kKeyBlockM * backward_dq_columns(kKeyBlockM, kHeadDimQk);
+constexpr int kOneKernelStride = kOneKernelFloats + (kOrdered != 0 ? 0 : kClaimWords);
 
-class FusedWorkspace {
+class OneKernelWorkspace {
  public:
-  __device__ __forceinline__ explicit FusedWorkspace(const AttentionArgs& args)
+  __device__ __forceinline__ explicit OneKernelWorkspace(const AttentionArgs& args)
       : blocks_((args.seqlen_q + kKeyBlockM - 1) / kKeyBlockM),
         heads_(static_cast<long long>(args.batch) * args.num_heads_q),
         dq_(static_cast<char*>(args.workspace) + backward_sums_bytes(heads_, padded_rows(args))) {}
@@ -28,14 +28,14 @@ class FusedWorkspace {
   __device__ __forceinline__ int blocks() const { return blocks_; }
   // Returns dQ of block `at`, counted over all heads of all batch entries.
   __device__ __forceinline__ float* dq(long long at) const {
-    return reinterpret_cast<float*>(dq_) + at * kFusedStride;
+    return reinterpret_cast<float*>(dq_) + at * kOneKernelStride;
   }
   // Returns the turn of block `at`, or the claim of its first half.
   __device__ __forceinline__ int* turn(int at) const {
     if constexpr (kOrdered != 0)
       return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;
     else
-      return reinterpret_cast<int*>(dq(at) + kFusedFloats);
+      return reinterpret_cast<int*>(dq(at) + kOneKernelFloats);
   }
   __device__ __forceinline__ int* drawn() const {
     return reinterpret_cast<int*>(dq(heads_ * blocks_)) + heads_ * blocks_;
@@ -54,20 +54,20 @@ class FusedWorkspace {
 
 // Returns the sums of all parts of heads (head_parts.cuh).
 __device__ __forceinline__ float* slices_of(const AttentionArgs& args) {
-  return reinterpret_cast<float*>(FusedWorkspace(args).end());
+  return reinterpret_cast<float*>(OneKernelWorkspace(args).end());
 }
 
 // Sets the number of drawn tiles to zero. attune_prepare calls this and begin_rows().
 __device__ __forceinline__ void begin_launch(const AttentionArgs& args) {
-  *FusedWorkspace(args).drawn() = 0;
+  *OneKernelWorkspace(args).drawn() = 0;
 }
 
 // Sets the turn, or the claims, of the block that begins with row `row` to zero.
 __device__ __forceinline__ void begin_rows(const AttentionArgs& args, int head, int row) {
   if (row % kKeyBlockM != 0) return;
-  const FusedWorkspace fused(args);
-  *fused.turn(head * fused.blocks() + row / kKeyBlockM) = 0;
-  if constexpr (kOrdered == 0) fused.turn(head * fused.blocks() + row / kKeyBlockM)[1] = 0;
+  const OneKernelWorkspace sums(args);
+  *sums.turn(head * sums.blocks() + row / kKeyBlockM) = 0;
+  if constexpr (kOrdered == 0) sums.turn(head * sums.blocks() + row / kKeyBlockM)[1] = 0;
 }
 
 }  // namespace attune
