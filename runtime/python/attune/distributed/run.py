@@ -5,6 +5,7 @@ from collections import namedtuple
 
 import torch
 
+from ..core.preparing import noted_plans
 from ..ops.attention import attention as attend
 from ..ops.backward import attention_backward
 from ..ops.padding import is_between
@@ -54,12 +55,37 @@ def _copy_to(target):
     return lambda step, part: target.part(step.tokens, step.heads).copy_(part)
 
 
+class _Unmoved:
+    """A group whose transfers bring memory without values."""
+
+    def __init__(self, group):
+        self.rank, self.world = group.rank, group.world
+
+    def swap(self, what, sent, shapes, like):
+        return [[like.new_empty(shape) for shape in of_rank] for of_rank in shapes]
+
+
 class Run:
     """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v)."""
 
     def __init__(self, group, layout, plan, heads, choices):
         self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
         self.heads_q, self.heads_kv = heads
+
+    def rehearse(self, q, k, v, features, return_lse, training):
+        """Compiles what the call launches. Moves nothing and computes nothing."""
+        whole, self.group = self.group, _Unmoved(self.group)
+        learned = [name for name, x in features.items() if x.requires_grad]
+        features = {name: x.detach() for name, x in features.items()}
+        try:
+            with torch.no_grad(), noted_plans():
+                given = [x.detach() for x in (q, k, v)]
+                o, lse, kept = FORWARD[self.plan.algorithm](self, *given, features, return_lse)
+                if training:
+                    dlse = torch.empty_like(lse) if return_lse else None
+                    BACKWARD[self.plan.algorithm](self, torch.empty_like(o), dlse, kept, features, learned)
+        finally:
+            self.group = whole
 
     def my_heads(self):
         """Returns the heads of q, and of k and v, that this rank computes in an exchange."""
