@@ -206,6 +206,17 @@ class RankTest(unittest.TestCase):
                          context="cpu:1")
         return parts[0][0].double()
 
+    def test_08_one_rank_alone(self):
+        for one in range(WORLD):
+            alone = dist.new_group([one])
+            if one == dist.get_rank():
+                self.groups[1] = ad.Group(alone)
+        cache, step, q, k, v = self.make(1, 8, 3, (4, 2))
+        call = dict(mask="causal", window=(20, None), return_lse=True, context="cpu:1")
+        found = ad.attention_kvcache(q, cache.k, cache.v, step=step, **call)
+        wanted = attune.attention_kvcache(q, cache.k, cache.v, step.kv_lengths, **cache.lists, **call)
+        self.assertTrue(all(torch.equal(x, y) for x, y in zip(found, wanted)))
+
     def test_10_what_is_not_served_is_refused_by_name(self):
         cache, step, q, *_ = self.make(WORLD, 8, 1, (4, 2))
         call = dict(step=step, context="cpu:1")

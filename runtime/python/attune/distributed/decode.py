@@ -129,7 +129,7 @@ def _described(q, k_cache, v_cache, step, given, out):
     _check(q, k_cache, v_cache, step, given)
     step.layout.group.check_device(q)
     decoding = Decoding(q, k_cache, v_cache, step, given)
-    if q.numel():
+    if q.numel() and decoding.joins:
         decoding.prepare(q, k_cache, v_cache, step, given, out)
     told = {name: _told(given[name]) for name in sorted(given) if given[name] is not None and name not in _OF_RANK}
     caches = f"{k_cache.dtype} {tuple(k_cache.shape[2:])}, {v_cache.dtype} {tuple(v_cache.shape[2:])}"
