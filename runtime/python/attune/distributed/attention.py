@@ -7,7 +7,7 @@ from ..core.torch_state import autocast_dtype, records_gradients, untraced
 from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
 from ..score.features import NUMBERS
-from .group import Group, GroupError
+from .group import Group, GroupError, key_of
 from .layout import Layout
 from .plan import ALGORITHMS, make_plan
 from .run import BACKWARD, FORWARD, Run
@@ -121,14 +121,13 @@ def _described(q, k, v, group, layout, algorithm, return_lse, training, given):
     run = Run(group, layout, plan, (q.shape[2], k.shape[2]), choices)
     run.rehearse(q, k, v, features, return_lse, training)
     steps = f"{plan.algorithm}, received {plan.forward.received} and {plan.backward.received}"
-    return f"problem {text},{others},layout={layout.text},documents={layout.documents},plan={steps}", run
+    return f"problem {text},{others},{layout.told},plan={steps}", run
 
 
 def _key(q, k, v, layout, algorithm, return_lse, training, given):
-    shapes = tuple((tuple(x.shape), x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in (q, k, v))
-    known = tuple((name, (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else repr(x))
-                  for name, x in sorted(given.items()))
-    return shapes, layout.text, layout.documents, algorithm, return_lse, training, known
+    shapes = tuple((x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in (q, k, v))
+    known = tuple((name, key_of(given[name])) for name in sorted(given))
+    return shapes, layout.told, algorithm, return_lse, training, known
 
 
 def _cast(q, k, v):

@@ -10,6 +10,7 @@ from ..ops.kvcache import attention_kvcache as attend
 from ..ops.merge import merge
 from ..ops.prepare import prepare
 from .cache_layout import Step, joins_of
+from .group import key_of
 
 _GRAIN = 4  # floats: states begin at multiples of 16 bytes
 _PASSED = ("scale", "softcap", "dtype_kv", "batch_invariant")
@@ -137,15 +138,9 @@ def _described(q, k_cache, v_cache, step, given, out):
     return text, decoding
 
 
-def _known(name, x):
-    if x is None or name in _OF_RANK:
-        return x is None
-    return (x.shape, x.dtype) if hasattr(x, "data_ptr") else tuple(x) if isinstance(x, list) else x
-
-
 def _key(q, k_cache, v_cache, step, given, out):
     """Returns the key of a call. All that it holds is equal on all ranks, so all of them meet a new key together."""
-    known = tuple((name, _known(name, x)) for name, x in given.items())
+    known = tuple((name, x is None if name in _OF_RANK else key_of(x)) for name, x in given.items())
     return ("decode", q.shape, q.dtype, k_cache.shape[2:], k_cache.dtype, v_cache.shape[2:], out.dtype, step.told,
             known)
 

@@ -21,6 +21,17 @@ _MOST_AGREED = 1024  # calls that a group remembers
 _CHECKS_EACH_CALL = os.environ.get("ATTUNE_CHECK_GROUP", "0") not in ("", "0")
 
 
+def key_of(x):
+    """Returns what the key of a call holds of an argument: a tensor's shape and dtype, or the value."""
+    if isinstance(x, torch.Tensor):
+        return x.shape, x.dtype
+    try:
+        hash(x)
+    except TypeError:
+        return repr(x)
+    return x
+
+
 class GroupError(RuntimeError):
     """Ranks of a group disagree, or a transfer between them failed. All ranks of the group get it."""
 
@@ -74,6 +85,9 @@ class Group:
         known = self._agreed.get(key)
         if known is not None and not _CHECKS_EACH_CALL:
             return known
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a CUDA graph is captured, and this call is new to the group, whose ranks must agree on "
+                               "the host; make the same call once before the capture")
         try:
             text, value, refusal = *describe(), None
         except (TypeError, ValueError, RuntimeError) as error:
@@ -142,20 +156,19 @@ class Group:
         self._transfer("tensors", dist.all_gather, received, sent)
         return [part[:length].to(x.device) for part, length in zip(received, lengths)]
 
-    def swap(self, what, sent, shapes, like):
-        """Sends tensors to the ranks and returns theirs. sent: a list of tensors for each rank. shapes: for each rank,
-        the shapes of the tensors that it sends here. like: has their dtype and device. Every rank must call it."""
-        counts = [sum(x.numel() for x in parts) for parts in sent]
-        sizes = [[torch.Size(shape).numel() for shape in of_rank] for of_rank in shapes]
-        given, received, offset = like.new_empty(sum(counts)), like.new_empty(sum(map(sum, sizes))), 0
-        for x in (x for parts in sent for x in parts):
-            given[offset:offset + x.numel()].view(x.shape).copy_(x)
-            offset += x.numel()
-        bytes_of = like.element_size()
-        self._transfer(what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
-                       [sum(of_rank) * bytes_of for of_rank in sizes], [count * bytes_of for count in counts])
-        parts = iter(received.split([number for of_rank in sizes for number in of_rank]))
-        return [[next(parts).view(shape) for shape in of_rank] for of_rank in shapes]
+    def swap(self, route, sent, like):
+        """Sends parts to the ranks and returns theirs. route: a Route (run.py). sent: its parts to send. like: a tensor
+        with their dtype and device. Every rank must call it."""
+        given, received = like.new_empty(sum(route.sent_counts)), like.new_empty(sum(route.coming_counts))
+        offset = 0
+        for x in sent:
+            size = x.numel()
+            given[offset:offset + size].view(x.shape).copy_(x)
+            offset += size
+        size = like.element_size()
+        self._transfer(route.what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
+                       [count * size for count in route.coming_counts], [count * size for count in route.sent_counts])
+        return [part.view(shape) for part, shape in zip(received.split(route.sizes), route.shapes)]
 
     def gather_states(self, states, mine):
         """Writes the tensors `mine` [1, size] of all ranks into `states` [world, size]. Every rank must call it."""

@@ -28,13 +28,14 @@ _spreads = weakref.WeakKeyDictionary()  # by module of an enabled model
 
 
 def _no_tensor(*_):
-    raise ValueError("this model reads its attention mask, which no rank of a group has as a whole; must only pass it on")
+    raise ValueError("this model reads its attention mask, which no rank of a group has as a whole; must only pass it "
+                     "on to its layers")
 
 
 def _mask(batch_size, q_length=None, kv_length=None, mask_function=None, device=None, **_):
     pattern = pattern_of(mask_function)
     if pattern.chunks or pattern.documents or pattern.rest:
-        raise ValueError("the model's attention mask is neither causal, a window nor absent; a group serves these alone")
+        raise ValueError("the model's attention mask is neither causal, a window nor absent; a group serves only these")
     keywords = {"mask": "causal_bottom_right"} if pattern.causal else {}
     if pattern.window is not None:
         keywords["window"] = (pattern.window - 1, None)
