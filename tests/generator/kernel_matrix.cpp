@@ -176,6 +176,12 @@ std::vector<KernelSpec> matrix_specs() {
         "key_lengths=1,chunk=64", "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})
     specs.push_back(spec_of(
         parse_problem(fmt::format("op=block_map,head_dim=128,heads=4/2,seqlen=4096,{}", masks))));
+  for (const char* dims : {"fp16,head_dim=80,heads=8/2", "bf16,head_dim=128,heads=8/1,sinks=fp32",
+                           "bf16,dtype_kv=e4m3,head_dim=128,heads=8/2",
+                           "bf16,head_dim_qk=576,head_dim_v=512,heads=16/1,v_in_k=1"})
+    specs.push_back(spec_of(parse_problem(fmt::format(
+        "op=attention_kvcache,dtype_o=fp32,dtype={},seqlen_q=2,seqlen_kv=4096,page_size=16",
+        dims))));
   return specs;
 }
 

@@ -21,17 +21,20 @@ constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
 }
 
 void check_dtypes(const Problem& p, const char* op) {
-  const bool narrow_cache = is_8_bit(p.dtype_kv) && dtype_bytes(p.dtype_q) == 2;
-  const Dtype dtype_kv = narrow_cache ? p.dtype_q : p.dtype_kv;
-  for (const auto& [name, dtype, as] : {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
-                                        {"dtype_kv", p.dtype_kv, dtype_kv},
-                                        {"dtype_o", p.dtype_o, p.dtype_o}})
+  const bool is_16_bit = dtype_bytes(p.dtype_q) == 2 && !is_8_bit(p.dtype_q);
+  const bool narrow_cache = is_8_bit(p.dtype_kv) && is_16_bit;
+  const bool wide_o = p.op == Op::kAttentionKvCache && p.dtype_o == Dtype::kFp32 && is_16_bit;
+  for (const auto& [name, dtype, as] :
+       {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
+        {"dtype_kv", p.dtype_kv, narrow_cache ? p.dtype_q : p.dtype_kv},
+        {"dtype_o", p.dtype_o, wide_o ? p.dtype_q : p.dtype_o}})
     if (is_8_bit(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
-                      "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2 or int8",
-                      name, dtype_name(dtype), dtype_name(p.dtype_q), op));
+                      "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2 or int8{}",
+                      name, dtype_name(dtype), dtype_name(p.dtype_q), op,
+                      p.op == Op::kAttentionKvCache ? ", and o fp32" : ""));
 }
 
 // Features indexed by a call's row and key numbers would need an offset per request.

@@ -19,6 +19,21 @@ namespace attune {
 // the same rows.
 constexpr int kJoiners = kConsumers;
 
+// Stores four values at element `at`, or zeros if `is_none`.
+template <Dtype kDtype>
+__device__ __forceinline__ void store_four(void* o, long long at, const float4& values,
+                                           bool is_none) {
+  if constexpr (kDtype == Dtype::kFp32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(o) + at) =
+        is_none ? make_float4(0.f, 0.f, 0.f, 0.f) : values;
+  } else {
+    auto* const to = reinterpret_cast<uint2*>(static_cast<unsigned short*>(o) + at);
+    const unsigned low = pack<kDtype>(values.x, values.y);
+    const unsigned high = pack<kDtype>(values.z, values.w);
+    *to = is_none ? make_uint2(0u, 0u) : make_uint2(low, high);
+  }
+}
+
 class CacheJoin {
  public:
   __device__ __forceinline__ CacheJoin(const KernelParts& parts, int warpgroup)
@@ -213,11 +228,10 @@ class CacheJoin {
     join_sink(parts_.scores, head, inverse, lse);
     const long long at = tile.place.batch * args.o.batch_stride + row * args.o.row_stride +
                          head * args.o.head_stride + column;
-    auto* const o = reinterpret_cast<uint2*>(static_cast<unsigned short*>(args.o.data) + at);
-    const bool is_none = inverse == 0.f;  // exactly 0 even if V is not finite
-    const unsigned low = pack<kDtypeO>(values.x * inverse, values.y * inverse);
-    const unsigned high = pack<kDtypeO>(values.z * inverse, values.w * inverse);
-    *o = is_none ? make_uint2(0u, 0u) : make_uint2(low, high);
+    store_four<kDtypeO>(
+        args.o.data, at,
+        make_float4(values.x * inverse, values.y * inverse, values.z * inverse, values.w * inverse),
+        inverse == 0.f);  // exactly 0 even if V is not finite
     if (column == 0 && args.lse != nullptr)
       args.lse[tile.place.batch * args.lse_batch_stride + head * args.lse_head_stride + row] = lse;
   }

@@ -38,7 +38,7 @@ class DecodeJoin {
     const bool alone = piece.parts == 1;
     float* const part = slot(piece.slot);
     join_values(item.rows, products, [&](int row, int column, float first, float second) {
-      if (alone) return store(item, row, column, first, second, of_team(row));
+      if (alone) return store<kDtypeO>(item, row, column, first, second, of_team(row));
       float* const to = part + row * kHeadDimV + column;
       split_join_.write(reinterpret_cast<float2*>(to), make_float2(first, second));
     });
@@ -238,8 +238,8 @@ class DecodeJoin {
 
   __device__ __forceinline__ void store_four(const DecodeItem& item, int row, int column,
                                              const Sum& sum) const {
-    store(item, row, column, sum.values.x, sum.values.y, sum.stats);
-    store(item, row, column + 2, sum.values.z, sum.values.w, sum.stats);
+    store<kDtypeO>(item, row, column, sum.values.x, sum.values.y, sum.stats);
+    store<kDtypeO>(item, row, column + 2, sum.values.z, sum.values.w, sum.stats);
     if (column == 0) store_lse(item, row, sum.stats);
   }
 
@@ -252,14 +252,22 @@ class DecodeJoin {
     join_sink(parts_.scores, item.head(row), inverse, lse);
     inverse = scaled_by_v(parts_.scales, item.kv_head, inverse);
   }
+  template <Dtype kDtype>
   __device__ __forceinline__ void store(const DecodeItem& item, int row, int column, float first,
                                         float second, DecodeStats stats) const {
     float inverse, lse;
     end_row(item, row, stats, inverse, lse);
-    auto* const o = static_cast<unsigned short*>(parts_.base.o.data) + item.in(parts_.base.o, row);
-    const unsigned two = pack<kDtypeO>(first * inverse, second * inverse);
-    // Exactly 0 even if V is not finite.
-    *reinterpret_cast<unsigned*>(o + column) = stats.sum == 0.0f ? 0u : two;
+    const long long at = item.in(parts_.base.o, row);
+    if constexpr (kDtype == Dtype::kFp32) {
+      auto* const o = static_cast<float*>(parts_.base.o.data) + at;
+      const float2 two = make_float2(first * inverse, second * inverse);
+      *reinterpret_cast<float2*>(o + column) = stats.sum == 0.0f ? make_float2(0.f, 0.f) : two;
+    } else {
+      auto* const o = static_cast<unsigned short*>(parts_.base.o.data) + at;
+      const unsigned two = pack<kDtype>(first * inverse, second * inverse);
+      // Exactly 0 even if V is not finite.
+      *reinterpret_cast<unsigned*>(o + column) = stats.sum == 0.0f ? 0u : two;
+    }
   }
   __device__ __forceinline__ void store_lse(const DecodeItem& item, int row,
                                             DecodeStats stats) const {

@@ -24,7 +24,8 @@ __device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsi
                                                     int half) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   AttentionArgs of_half = all.base;  // o points at this half's columns; half 0 writes LSE
-  of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV;
+  constexpr int kWordsOfO = kDtypeO == Dtype::kFp32 ? 2 : 1;  // of 16 bits
+  of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV * kWordsOfO;
   if (half > 0) of_half.lse = nullptr;
   const KernelParts parts{of_half, all.scales, all.scores, all.dropout, all.map, all.cache};
   RequestArgs request(parts);
@@ -43,7 +44,7 @@ __device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsi
       const RowEnds ends = end_rows(rows);
       store_lse(request.args(), tile.place, place, ends);
       normalise(o, ends);
-      store_output_words(request.args(), tile.place, place, o);
+      store_output_words<kDtypeO>(request.args(), tile.place, place, o);
     } else {
       CacheJoin(parts, half).finish(request.args(), tile, place, o, rows);
     }

@@ -35,7 +35,7 @@ class KeysFirstEnd {
         o[panel][i] *= inverse[i / 4][i % 2];
         if (any_none && inverse[i / 4][i % 2] == 0.f) o[panel][i] = 0.f;  // 0 * NaN is NaN
       }
-    store_output(o);
+    store_output<kDtypeO>(o);
   }
 
   // Stores O of the tile in `part`, [kRows][kHeadDimV], and the maximum and sum of each row in
@@ -76,16 +76,45 @@ class KeysFirstEnd {
               row % kHeadRows] = lse;
   }
 
+  __device__ __forceinline__ long long at_row(int row) const {
+    return tile_.batch * args_.o.batch_stride +
+           (tile_.first_row + row % kHeadRows) * args_.o.row_stride +
+           (tile_.head + row / kHeadRows) * args_.o.head_stride;
+  }
+
+  template <Dtype kDtype>
+  __device__ __forceinline__ void store_output(const OutputOfColumns& o) const {
+    if constexpr (kDtype == Dtype::kFp32)
+      store_floats(o);
+    else
+      store_words<kDtype>(o);
+  }
+
+  __device__ __forceinline__ void store_floats(const OutputOfColumns& o) const {
+    float* const out = static_cast<float*>(args_.o.data) + warp() * 16 + lane() / 4;
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = own_row(t, i);
+        if (!has_row(row)) continue;
+#pragma unroll
+        for (int panel = 0; panel < kPanelsV; ++panel)
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            out[at_row(row) + panel * kPanelColumns + 8 * half] = o[panel][4 * t + 2 * half + i];
+      }
+  }
+
   // Transposes 8 columns by 8 rows in registers, so that each thread stores 16 bytes. A quad stores
   // 16 columns of each of two panels, all in one row.
-  __device__ __forceinline__ void store_output(const OutputOfColumns& o) const {
+  template <Dtype kDtype>
+  __device__ __forceinline__ void store_words(const OutputOfColumns& o) const {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
       const int row = 8 * t + lane() / 4, quad_lane = lane() % 4;
       const bool inside = has_row(row);
-      const long long at = tile_.batch * args_.o.batch_stride +
-                           (tile_.first_row + row % kHeadRows) * args_.o.row_stride +
-                           (tile_.head + row / kHeadRows) * args_.o.head_stride;
+      const long long at = at_row(row);
       auto* const out = static_cast<unsigned short*>(args_.o.data) + at + warp() * 16 +
                         quad_lane / 2 * kPanelColumns + quad_lane % 2 * 8;
 #pragma unroll
@@ -94,7 +123,7 @@ class KeysFirstEnd {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float* const pair = o[panel + i / 2] + 4 * t + 2 * (i % 2);
-          words.word[i] = movmatrix_transposed(pack<kDtypeO>(pair[0], pair[1]));
+          words.word[i] = movmatrix_transposed(pack<kDtype>(pair[0], pair[1]));
         }
         quad_transpose(&words);
         if (inside) *reinterpret_cast<FourWords*>(out + panel * kPanelColumns) = words;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds O to 16 bits and stores it by 16-byte stores after a transpose within quads. For kernels
-// whose shared memory is full.
+// Stores O rounded to 16 bits, by 16-byte stores after a transpose within quads, or as fp32. For
+// kernels whose shared memory is full.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -38,9 +38,17 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
   }
 }
 
+// Stores O of one of a thread's rows as fp32 at `out`, two columns at a time.
+template <int kCount>
+__device__ __forceinline__ void store_row_floats(float* out, int half, const float (&o)[kCount]) {
+#pragma unroll
+  for (int i = 2 * half; i < kCount; i += 4)
+    *reinterpret_cast<float2*>(out + i / 4 * 8 + threadIdx.x % 4 * 2) = make_float2(o[i], o[i + 1]);
+}
+
 // Stores O from registers to global memory: 32 columns at a time by 16-byte stores, the rest of
 // head_dim by 4-byte stores.
-template <int kCount>
+template <Dtype kDtype, int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                                                    const PrefillTile& tile, ThreadRows place,
                                                    const float (&o)[kCount]) {
@@ -51,22 +59,28 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
     const long long at = tile.batch * args.o.batch_stride +
                          (place.row + kNextRow * half) * args.o.row_stride +
                          (place.head + kNextHead * half) * args.o.head_stride;
-    unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
-    if constexpr (kVSlices > 1) out += tile.v_column / 2;
     const bool inside = has_row(args, tile, place, half);
+    if constexpr (kDtype == Dtype::kFp32) {
+      float* out = static_cast<float*>(args.o.data) + at;
+      if constexpr (kVSlices > 1) out += tile.v_column;
+      if (inside) store_row_floats(out, half, o);
+    } else {
+      unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
+      if constexpr (kVSlices > 1) out += tile.v_column / 2;
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      FourWords words;
+      for (int group = 0; group < kGroups; ++group) {
+        FourWords words;
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        words.word[j] =
-            pack<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
-      quad_transpose(&words);
-      if (inside) reinterpret_cast<FourWords*>(out)[4 * group + quad_lane] = words;
+        for (int j = 0; j < 4; ++j)
+          words.word[j] =
+              pack<kDtype>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
+        quad_transpose(&words);
+        if (inside) reinterpret_cast<FourWords*>(out)[4 * group + quad_lane] = words;
+      }
+#pragma unroll
+      for (int i = 16 * kGroups + 2 * half; i < kCount; i += 4)
+        if (inside) out[i + quad_lane - 2 * half] = pack<kDtype>(o[i], o[i + 1]);
     }
-#pragma unroll
-    for (int i = 16 * kGroups + 2 * half; i < kCount; i += 4)
-      if (inside) out[i + quad_lane - 2 * half] = pack<kDtypeO>(o[i], o[i + 1]);
   }
 }
 

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 HEAD_DIM, MARK = 128, "GROUP-RESULT "
 # name: (kind, seqlen, heads of q, heads of k and v, seconds that the part may take)
 PARTS = {
-    "check": ("check", 4096, 8, 2, 120), "64k": ("attune", 65536, 32, 8, 120), "16k": ("attune", 16384, 32, 8, 90),
-    "64k, 32/32": ("attune", 65536, 32, 32, 120), "torch 16k": ("torch", 16384, 32, 8, 90),
+    "check": ("check", 4096, 8, 2, 240), "64k": ("attune", 65536, 32, 8, 120), "16k": ("attune", 16384, 32, 8, 90),
+    "64k, 32/32": ("attune", 65536, 32, 32, 120), "decode": ("decode", 131072, 32, 8, 120),
+    "torch 16k": ("torch", 16384, 32, 8, 90),
     "torch 64k": ("torch", 65536, 32, 8, 120)}
 
 
@@ -217,8 +218,15 @@ def check_part(seqlen, heads, kv_heads):
                 yield f"{name}, {kind}, {algorithm}", max(
                     difference(x, layout.shard(y)) for x, y in zip(found, wanted))
     layout = group.layout(seqlen, mask="causal")
+    import group_decode
+    yield from group_decode.checks(difference, heads, kv_heads)
     yield "verify", ad.verify(*(layout.shard(x) for x in whole), group=group, layout=layout, mask="causal")
     yield "world", dist.get_world_size()
+
+
+def decode_part(seqlen, heads, kv_heads):
+    import group_decode
+    yield from group_decode.times(timed, host_us, difference, seqlen, heads, kv_heads)
 
 
 def run_part(name, rank, world, port):
@@ -231,7 +239,7 @@ def run_part(name, rank, world, port):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=limit), device_id=torch.device("cuda", rank))
-    part = {"attune": attune_part, "torch": torch_part, "check": check_part}[kind]
+    part = {"attune": attune_part, "torch": torch_part, "check": check_part, "decode": decode_part}[kind]
     for key, value in part(seqlen, heads, kv_heads):
         if dist.get_rank() == 0:
             print(MARK + json.dumps([key, value]), flush=True)

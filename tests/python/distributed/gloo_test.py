@@ -2,29 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune.distributed on three processes over gloo: results and gradients against float64 of the whole, on groups of
 two and three ranks; ranks that disagree; a rank that ends. Starts the processes itself.
-
-    gloo_test.py                        rank R of the test: gloo_test.py RANK FOLDER
-
 Skips aloud (status 77) without PyTorch, gloo or the CPU target."""
-import datetime
+import contextlib
 import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from unittest import mock
 
-from skips import skip, torch
+from skips import torch
 import torch.distributed as dist
 
 import attune
 import attune.distributed as ad
 import attune.distributed.group as group_module
 import attune.distributed.run as forward
+import ranks
 
-WORLD, ENDED, LIMIT_S = 3, 7, 250  # ENDED: status of the rank that ends. LIMIT_S: of any transfer
+WORLD, ENDED = 3, 7  # ENDED: status of the rank that ends
 DIE_WITHIN_S = 20  # a rank that ends is told to the others by then
 HEAD_DIM = 16
 
@@ -67,6 +62,11 @@ def seen_keys(seqlen, mask, window, documents):
 class RankTest(unittest.TestCase):
     """The tests of one rank. All ranks run the same tests in the same order."""
     groups = {}
+
+    @classmethod
+    def setUpClass(cls):
+        two = dist.new_group([0, 1])
+        cls.groups = {WORLD: ad.Group(), 2: ad.Group(two) if dist.get_rank() < 2 else None}
 
     def compare(self, seqlen, *, world=WORLD, heads=(4, 2), batch=1, mask=None, window=None, documents=None,
                 kind="auto", algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False,
@@ -233,6 +233,34 @@ class RankTest(unittest.TestCase):
         self.assertIn(f"rank {group.rank} of 3: algorithm gather, layout {layout.text}", text)
         self.assertRegex(text, r"forward: received bytes by rank \d+, \d+, \d+\n  rows \d+-\d+, keys 0-")
 
+    def test_15_a_kernel_that_one_rank_cannot_compile_is_told_on_all_ranks(self):
+        group = self.groups[WORLD]
+        layout = group.layout(300, mask="causal")
+        q, k, v = (x.requires_grad_() for x in self.operands(layout))
+        call = dict(group=group, layout=layout, mask="causal", softcap=9.0, context="cpu:1")
+        error = attune.Error(4, "planted: the compiler failed")
+        for name in ("attend", "attention_backward"):
+            with mock.patch.object(forward, name, side_effect=error) if group.rank == 1 else contextlib.nullcontext():
+                with self.assertRaisesRegex(ad.GroupError, "rank 1 has .*planted: the compiler failed"):
+                    ad.attention(q, k, v, **call)
+        ad.attention(q, k, v, **call).sum().backward()  # the group still works
+
+    def test_16_a_rank_that_hangs_ends_the_waits_of_the_others(self):
+        group = ad.Group(dist.new_group(), timeout_s=2)
+        layout = group.layout(300, mask="causal")
+        call = dict(group=group, layout=layout, mask="causal", context="cpu:1")
+        ad.attention(*self.operands(layout), **call)
+        if group.rank == 1:
+            time.sleep(5)
+        started = time.monotonic()
+        with self.assertRaisesRegex(ad.GroupError, "could not exchange"):
+            for _ in range(2):
+                ad.attention(*self.operands(layout), **call)
+        self.assertLess(time.monotonic() - started, DIE_WITHIN_S)
+        for given, words in ((0, "timeout_s is 0; must be above 0"), (True, "timeout_s is")):
+            with self.assertRaisesRegex((ValueError, TypeError), words):
+                ad.Group(timeout_s=given)
+
     def test_99_a_rank_that_ends_ends_the_waits_of_the_others(self):
         group = self.groups[WORLD]
         layout = group.layout(600, mask="causal")
@@ -251,49 +279,11 @@ class RankTest(unittest.TestCase):
             ad.attention(q, k, v, **call)
 
 
-def run_rank(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/start", rank=rank, world_size=WORLD,
-                            timeout=datetime.timedelta(seconds=LIMIT_S))
-    RankTest.groups[WORLD] = ad.Group()
-    two = dist.new_group([0, 1])
-    RankTest.groups[2] = ad.Group(two) if rank < 2 else None
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(RankTest)
-    result = unittest.TextTestRunner(failfast=True, verbosity=2).run(tests)
-    sys.stdout.flush()
-    os._exit(0 if result.wasSuccessful() else 1)  # destroying a broken group may wait
-
-
-class ThreeProcessesTest(unittest.TestCase):
+class ProcessesTest(unittest.TestCase):
     def test_all_ranks(self):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-            logs = [pathlib.Path(folder) / f"log.{rank}" for rank in range(WORLD)]
-            ranks = []
-            for rank, log in enumerate(logs):
-                with log.open("w") as output:
-                    ranks.append(subprocess.Popen([sys.executable, __file__, str(rank), folder], stdout=output,
-                                                  stderr=subprocess.STDOUT, env=environment))
-            try:
-                found = [rank.wait(timeout=280) for rank in ranks]
-            finally:
-                for rank in ranks:
-                    rank.kill()
-            texts = "\n".join(f"rank {rank}:\n{log.read_text()[-4000:]}" for rank, log in enumerate(logs))
-            self.assertEqual(found, [0, 0, ENDED], texts)
-
-
-def main():
-    if len(sys.argv) == 3:
-        run_rank(int(sys.argv[1]), sys.argv[2])
-    if not (dist.is_available() and dist.is_gloo_available()):
-        skip("this PyTorch has no gloo")
-    try:
-        attune.Context("cpu:1")
-    except attune.Error as error:
-        skip(f"no cpu target: {error}")
-    unittest.main(defaultTest="ThreeProcessesTest")
+        found, texts = ranks.run_ranks(RankTest, WORLD)
+        self.assertEqual(found, [0, 0, ENDED], texts)
 
 
 if __name__ == "__main__":
-    main()
+    ranks.main()

@@ -371,6 +371,22 @@ class FlashTest(unittest.TestCase):
                 close(out[of], want[0], 2)
                 close(lse[:, of], want[1], 2)
 
+    @unittest.skipIf(torch is None, "of PyTorch's 16-bit types")
+    def test_an_fp32_out_is_the_result_before_its_rounding(self):
+        for dtype, heads, rows, page in ((torch.bfloat16, 8, 1, 16), (torch.float16, 6, 3, 3),
+                                         (torch.bfloat16, 32, 40, 16)):
+            cache = Cache(13, [500, 0, 20, 300], 512, 2, 64, 64, page)
+            k, v = cache.k.to(dtype), cache.v.to(dtype)
+            q = tensor(np.random.default_rng(14).standard_normal((4, rows, heads, 64))).to(dtype)
+            out = torch.full(q.shape, torch.nan, device=q.device)
+            o, lse = attune.attention_kvcache(q, k, v, mask="causal", return_lse=True, **cache.given)
+            wide, wide_lse = attune.attention_kvcache(q, k, v, mask="causal", return_lse=True, out=out, **cache.given)
+            self.assertIs(wide, out)
+            self.assertTrue(torch.equal(wide.to(dtype), o) and torch.equal(wide_lse, lse))
+            self.assertFalse(torch.equal(wide, o.float()))
+        with self.assertRaisesRegex(ValueError, "out is fp16; must be bf16"):
+            attune.attention_kvcache(q, k, v, out=out.half(), **cache.given)
+
     @unittest.skipIf(DEVICE != "cuda", "of GPUs")
     def test_a_captured_graph_follows_lengths_and_pages(self):
         cache = Cache(11, [500, 20, 300], 512, 2, 64, 64, 16)

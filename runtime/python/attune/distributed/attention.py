@@ -7,7 +7,7 @@ from ..core.torch_state import autocast_dtype, records_gradients, untraced
 from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
 from ..score.features import NUMBERS
-from .group import Group, GroupError
+from .group import Group, GroupError, key_of
 from .layout import Layout
 from .plan import ALGORITHMS, make_plan
 from .run import BACKWARD, FORWARD, Run
@@ -119,14 +119,15 @@ def _described(q, k, v, group, layout, algorithm, return_lse, training, given):
     told |= {name: choices.get(name) for name in ("accuracy", "deterministic")}
     others = f"algorithm={algorithm},return_lse={return_lse},training={training},features={told}"
     run = Run(group, layout, plan, (q.shape[2], k.shape[2]), choices)
-    return f"problem {text},{others},layout={layout.text},documents={layout.documents}", run
+    run.rehearse(q, k, v, features, return_lse, training)
+    steps = f"{plan.algorithm}, received {plan.forward.received} and {plan.backward.received}"
+    return f"problem {text},{others},{layout.told},plan={steps}", run
 
 
 def _key(q, k, v, layout, algorithm, return_lse, training, given):
-    shapes = tuple((tuple(x.shape), x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in (q, k, v))
-    known = tuple((name, (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else repr(x))
-                  for name, x in sorted(given.items()))
-    return shapes, layout.text, layout.documents, algorithm, return_lse, training, known
+    shapes = tuple((x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in (q, k, v))
+    known = tuple((name, key_of(given[name])) for name in sorted(given))
+    return shapes, layout.told, algorithm, return_lse, training, known
 
 
 def _cast(q, k, v):
@@ -172,8 +173,10 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
     Gradients of k and v are fp32 sums over the ranks, added in the order of ranks: equal in every run if the kernels
     are (deterministic=True). Gradients of alibi_slopes and sinks are this rank's part: add them over the ranks, as
     DistributedDataParallel does for parameters. There are no second derivatives.
+    The first call of a kind compiles its kernels, also those of the backward, before anything is sent.
     Raises GroupError on all ranks if they disagree about a call that is new to the group (with ATTUNE_CHECK_GROUP=1:
-    about any call), or if a transfer fails; ValueError, TypeError and attune.Error as attune.attention() does."""
+    about any call), if one of them refuses it or cannot compile it, or if a transfer fails; ValueError, TypeError and
+    attune.Error as attune.attention() does."""
     choices["mask"], (q, k, v) = mask, _cast(q, k, v)
     run, training = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
     features = _features_of(q, choices)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group: the ranks that compute attention together, over a ProcessGroup of torch.distributed. It moves tensors, and
 tells all ranks if they disagree."""
+import datetime
 import hashlib
 import itertools
 import os
@@ -9,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 from ..core.library import version
-from ..core.problem import mask_name, whole, window_sides
+from ..core.problem import mask_name, real, whole, window_sides
+from .cache_layout import CacheLayout
 from .layout import KINDS, Layout
 from .plan import make_plan
 
@@ -17,6 +19,17 @@ _DIGEST_BYTES = 32
 _REFUSED = "a call that is refused"  # text of a call on a rank that refuses it
 _MOST_AGREED = 1024  # calls that a group remembers
 _CHECKS_EACH_CALL = os.environ.get("ATTUNE_CHECK_GROUP", "0") not in ("", "0")
+
+
+def key_of(x):
+    """Returns what the key of a call holds of an argument: a tensor's shape and dtype, or the value."""
+    if isinstance(x, torch.Tensor):
+        return x.shape, x.dtype
+    try:
+        hash(x)
+    except TypeError:
+        return repr(x)
+    return x
 
 
 class GroupError(RuntimeError):
@@ -28,10 +41,11 @@ class Group:
 
     process_group: a torch.distributed.ProcessGroup with any backend (NCCL, gloo), or None for the default group. All
     of its ranks must make the Group, which compares their versions of attune. It starts no process and opens no link.
-    A rank that waits for another one waits as long as the process group allows (its timeout). After a failed transfer
-    every later call on the group fails with the first cause."""
+    timeout_s: how long a rank waits in one transfer for the others; then it raises GroupError. By default as long as
+    the process group allows. With NCCL the kernels wait on the device, so the process group itself gets this limit, and
+    its watchdog ends the process. After a failed transfer every later call on the group fails with the first cause."""
 
-    def __init__(self, process_group=None):
+    def __init__(self, process_group=None, *, timeout_s=None):
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError("torch.distributed has no process group; call torch.distributed.init_process_group() "
                                "first, for instance in a program that torchrun starts")
@@ -40,6 +54,7 @@ class Group:
             raise ValueError("process_group does not contain this rank; make the Group on its members alone")
         self.rank, self.world = dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
         self._agreed, self._calls, self._failure = {}, itertools.count(), None
+        self._limit = self._limited(timeout_s)
         self.agree(f"version of attune: {version()}")
 
     def __repr__(self):
@@ -70,6 +85,9 @@ class Group:
         known = self._agreed.get(key)
         if known is not None and not _CHECKS_EACH_CALL:
             return known
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a CUDA graph is captured, and this call is new to the group, whose ranks must agree on "
+                               "the host; make the same call once before the capture")
         try:
             text, value, refusal = *describe(), None
         except (TypeError, ValueError, RuntimeError) as error:
@@ -86,6 +104,19 @@ class Group:
         self._agreed[key] = value
         return value
 
+    def _limited(self, timeout_s):
+        """Returns the limit of a wait on the host; None if the process group keeps it."""
+        if timeout_s is None:
+            return None
+        limit = real("timeout_s", timeout_s)
+        if not 0 < limit < 1e9:
+            raise ValueError(f"timeout_s is {timeout_s}; must be above 0 and below 1e9 seconds")
+        limit = datetime.timedelta(seconds=limit)
+        if dist.get_backend(self.process_group) != "nccl":
+            return limit
+        dist.distributed_c10d._set_pg_timeout(limit, self.process_group)
+        return None
+
     def check(self):
         """Raises GroupError if a transfer of this group failed before."""
         if self._failure is not None:
@@ -101,7 +132,9 @@ class Group:
     def _transfer(self, what, function, *arguments, **keywords):
         self.check()
         try:
-            function(*arguments, group=self.process_group, **keywords)
+            work = function(*arguments, group=self.process_group, async_op=self._limit is not None, **keywords)
+            if self._limit is not None:
+                work.wait(self._limit)
         except RuntimeError as error:  # dist.DistBackendError is one
             self._failure = f"rank {self.rank} could not exchange {what} with the others: {error}"
             raise GroupError(self._failure + "; a rank may have ended, or waited longer than the process group allows"
@@ -123,22 +156,39 @@ class Group:
         self._transfer("tensors", dist.all_gather, received, sent)
         return [part[:length].to(x.device) for part, length in zip(received, lengths)]
 
-    def swap(self, what, sent, shapes, like):
-        """Sends tensors to the ranks and returns theirs. sent: a list of tensors for each rank. shapes: for each rank,
-        the shapes of the tensors that it sends here. like: has their dtype and device. Every rank must call it."""
-        counts = [sum(x.numel() for x in parts) for parts in sent]
-        sizes = [[torch.Size(shape).numel() for shape in of_rank] for of_rank in shapes]
-        given, received, offset = like.new_empty(sum(counts)), like.new_empty(sum(map(sum, sizes))), 0
-        for x in (x for parts in sent for x in parts):
-            given[offset:offset + x.numel()].view(x.shape).copy_(x)
-            offset += x.numel()
-        bytes_of = like.element_size()
-        self._transfer(what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
-                       [sum(of_rank) * bytes_of for of_rank in sizes], [count * bytes_of for count in counts])
-        parts = iter(received.split([number for of_rank in sizes for number in of_rank]))
-        return [[next(parts).view(shape) for shape in of_rank] for of_rank in shapes]
+    def swap(self, route, sent, like):
+        """Sends parts to the ranks and returns theirs. route: a Route (run.py). sent: its parts to send. like: a tensor
+        with their dtype and device. Every rank must call it."""
+        given, received = like.new_empty(sum(route.sent_counts)), like.new_empty(sum(route.coming_counts))
+        offset = 0
+        for x in sent:
+            size = x.numel()
+            given[offset:offset + size].view(x.shape).copy_(x)
+            offset += size
+        size = like.element_size()
+        self._transfer(route.what, dist.all_to_all_single, received.view(torch.uint8), given.view(torch.uint8),
+                       [count * size for count in route.coming_counts], [count * size for count in route.sent_counts])
+        return [part.view(shape) for part, shape in zip(received.split(route.sizes), route.shapes)]
+
+    def gather_states(self, states, mine):
+        """Writes the tensors `mine` [1, size] of all ranks into `states` [world, size]. Every rank must call it."""
+        self._transfer("partial results", dist.all_gather_into_tensor, states, mine)
+
+    def add_up(self, x):
+        """Adds a contiguous tensor over all ranks, in place."""
+        self._transfer("sums", dist.all_reduce, x)
+
+    def broadcast(self, x, rank):
+        """Writes the contiguous tensor of one rank of the group into those of all ranks."""
+        self._transfer("logits", dist.broadcast, x, group_src=rank)
 
     # ---- Layouts ----
+
+    def cache_layout(self, block):
+        """Returns a CacheLayout: the keys that each rank's cache holds, dealt in blocks of `block` keys. Ranks exchange
+        nothing. block: at least 1, for instance the page size. A block as large as the room of a rank's cache gives
+        each rank one range of positions."""
+        return CacheLayout(self, block)
 
     def layout(self, seqlen, *, mask=None, window=None, documents=None, kind="auto"):
         """Returns a Layout for a sequence of `seqlen` tokens. It is a function of its arguments alone: ranks exchange

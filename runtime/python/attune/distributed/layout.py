@@ -23,6 +23,7 @@ class Layout:
     def __init__(self, group, seqlen, documents, text):
         self.group, self.seqlen, self.documents, self.text = group, seqlen, documents, text
         self.ranges = ranges_of(text)
+        self.told = f"layout={text},documents={documents}"  # what ranks compare
 
     @property
     def mine(self):

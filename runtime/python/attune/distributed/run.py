@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the steps of a Plan: moves tensors by the group, and calls attention() and attention_backward() on slices. Used
 by attention.py."""
+import math
 from collections import namedtuple
 
 import torch
 
+from ..core.preparing import noted_plans
 from ..ops.attention import attention as attend
 from ..ops.backward import attention_backward
 from ..ops.padding import is_between
@@ -27,12 +29,16 @@ class Held:
             offset += end - first
         return None
 
-    def part(self, tokens, heads):
-        """Returns a view of these tokens and heads."""
+    def index(self, tokens, heads):
+        """Returns the index of these tokens and heads."""
         rows = self.slice_of(tokens)
         if rows is None:
             raise RuntimeError(f"internal error: tokens {tokens} are not in {self.ranges}")
-        return self.tensor[:, rows, heads[0] - self.first_head:heads[1] - self.first_head]
+        return slice(None), rows, slice(heads[0] - self.first_head, heads[1] - self.first_head)
+
+    def part(self, tokens, heads):
+        """Returns a view of these tokens and heads."""
+        return self.tensor[self.index(tokens, heads)]
 
     def heads(self):
         return self.first_head, self.first_head + self.tensor.shape[2]
@@ -50,8 +56,35 @@ def overlaps(ranges, others):
 Item = namedtuple("Item", "what source width take")
 
 
-def _copy_to(target):
-    return lambda step, part: target.part(step.tokens, step.heads).copy_(part)
+class Route:
+    """The order of the parts that an exchange of items sends and receives: by ranks.
+
+    sent: pairs of an item's number and an index into its source. coming: pairs of an item's number and a Transfer.
+    shapes, sizes: of the parts that come. sent_counts, coming_counts: elements for each rank."""
+
+    def __init__(self, items, sent, coming, world):
+        batch = items[0].source.tensor.shape[0]
+        shape = lambda number, step: (batch, step.tokens[1] - step.tokens[0], step.heads[1] - step.heads[0],
+                                      items[number].width)
+        self.what = " and ".join(dict.fromkeys(item.what for item in items))
+        self.sent = [(number, items[number].source.index(step.tokens, step.heads)) for number, step in sent]
+        self.coming, self.shapes = coming, [shape(*pair) for pair in coming]
+        self.sizes = [math.prod(one) for one in self.shapes]
+        self.sent_counts, self.coming_counts = [0] * world, [0] * world
+        for number, step in sent:
+            self.sent_counts[step.target] += math.prod(shape(number, step))
+        for size, (_, step) in zip(self.sizes, coming):
+            self.coming_counts[step.source] += size
+
+
+class _Unmoved:
+    """A group whose transfers bring memory without values."""
+
+    def __init__(self, group):
+        self.rank, self.world = group.rank, group.world
+
+    def swap(self, route, sent, like):
+        return [like.new_empty(shape) for shape in route.shapes]
 
 
 class Run:
@@ -60,6 +93,22 @@ class Run:
     def __init__(self, group, layout, plan, heads, choices):
         self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
         self.heads_q, self.heads_kv = heads
+        self._kept = {}  # what calls find once: routes and indices
+
+    def rehearse(self, q, k, v, features, return_lse, training):
+        """Compiles what the call launches. Moves nothing and computes nothing."""
+        whole, self.group = self.group, _Unmoved(self.group)
+        learned = [name for name, x in features.items() if x.requires_grad]
+        features = {name: x.detach() for name, x in features.items()}
+        try:
+            with torch.no_grad(), noted_plans():
+                given = [x.detach() for x in (q, k, v)]
+                o, lse, kept = FORWARD[self.plan.algorithm](self, *given, features, return_lse)
+                if training:
+                    dlse = torch.empty_like(lse) if return_lse else None
+                    BACKWARD[self.plan.algorithm](self, torch.empty_like(o), dlse, kept, features, learned)
+        finally:
+            self.group = whole
 
     def my_heads(self):
         """Returns the heads of q, and of k and v, that this rank computes in an exchange."""
@@ -72,36 +121,58 @@ class Run:
 
     # ---- Transfers ----
 
+    def _route(self, steps, items):
+        """Returns the Route of items. It is kept: calls of one Run differ in their tensors alone."""
+        key = id(steps), *((item.what, item.width, item.source.first_head) for item in items)
+        if key not in self._kept:
+            sent, coming = [], []
+            for number, item in enumerate(items):
+                for step in steps.transfers:
+                    if step.what == item.what:
+                        (sent if step.source == self.group.rank else coming).append((number, step))
+            sent.sort(key=lambda pair: pair[1].target)
+            coming.sort(key=lambda pair: pair[1].source)
+            self._kept[key] = Route(items, sent, coming, self.group.world)
+        return self._kept[key]
+
     def move(self, steps, items):
         """Makes the transfers of items in one exchange. All sources have one dtype."""
         if not any(steps.received):
             return
-        rank, world = self.group.rank, self.group.world
-        sent, coming, shapes = [[] for _ in range(world)], [[] for _ in range(world)], [[] for _ in range(world)]
-        like = items[0].source.tensor
-        for item in items:
-            for step in steps.transfers:
-                if step.what != item.what:
-                    continue
-                if step.source == rank:
-                    sent[step.target].append(item.source.part(step.tokens, step.heads))
-                else:
-                    coming[step.source].append((item, step))
-                    shapes[step.source].append((like.shape[0], step.tokens[1] - step.tokens[0],
-                                                step.heads[1] - step.heads[0], item.width))
-        what = " and ".join(dict.fromkeys(item.what for item in items))
-        for pairs, parts in zip(coming, self.group.swap(what, sent, shapes, like)):
-            for (item, step), part in zip(pairs, parts):
-                item.take(step, part)
+        route = self._route(steps, items)
+        sources = [item.source.tensor for item in items]
+        sent = [sources[number][place] for number, place in route.sent]
+        for (number, step), part in zip(route.coming, self.group.swap(route, sent, sources[0])):
+            items[number].take(step, part)
+
+    def _copy_to(self, target):
+        """Returns a function that copies a part that came to its place in the target."""
+        whole, kept = target.tensor, self._kept
+
+        def copy(step, part):
+            key = step, target.first_head, target.ranges
+            if key not in kept:
+                kept[key] = target.index(step.tokens, step.heads)
+            whole[kept[key]] = part
+        return copy
+
+    def _own(self, what, source, target):
+        """Returns pairs of indices: the tokens of this rank that both hold, in the target and in the source. Kept."""
+        key = what, source.first_head, target.first_head, target.ranges
+        if key not in self._kept:
+            heads = target.heads() if source.tensor.shape[2] > target.tensor.shape[2] else source.heads()
+            shared = list(overlaps(self.layout.mine, target.ranges))
+            self._kept[key] = [(target.index(tokens, heads), source.index(tokens, heads)) for tokens in shared]
+        return self._kept[key]
 
     def fill(self, steps, whats, tensors, targets):
         """Fills targets (Held) from tensors of this rank's tokens, and from the other ranks. whats: their transfers."""
         items = []
         for what, x, target in zip(whats, tensors, targets):
             source = self.held(x)
-            for tokens in overlaps(self.layout.mine, target.ranges):
-                target.part(tokens, target.heads()).copy_(source.part(tokens, target.heads()))
-            items.append(Item(what, source, x.shape[3], _copy_to(target)))
+            for to, at in self._own((id(steps), what), source, target):
+                target.tensor[to] = x[at]
+            items.append(Item(what, source, x.shape[3], self._copy_to(target)))
         self.move(steps, items)
 
     def give_back(self, steps, whats, sources):
@@ -110,10 +181,10 @@ class Run:
         for what, source in zip(whats, sources):
             x = source.tensor
             target = self.held(x.new_empty((x.shape[0], self.layout.length, self.heads_q, x.shape[3])))
-            for tokens in self.layout.mine:
-                target.part(tokens, source.heads()).copy_(source.part(tokens, source.heads()))
+            for to, at in self._own((id(steps), what), source, target):
+                target.tensor[to] = x[at]
             made.append(target.tensor)
-            items.append(Item(what, source, x.shape[3], _copy_to(target)))
+            items.append(Item(what, source, x.shape[3], self._copy_to(target)))
         self.move(steps, items)
         return made
 

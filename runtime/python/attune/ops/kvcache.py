@@ -157,15 +157,17 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     check_lists_of("attention_kvcache", given, lists, "q")
     q, k_cache, v_cache = (given[name] for name in ("q", "k_cache", "v_cache"))
     text = _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords) + ("" if scores is None else scores.text)
+    if given["out"].dtype != q.dtype and tensors.dtype_text(given["out"].dtype) == "fp32":
+        text += ",dtype_o=fp32"
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in given.items()],
                                      () if scores is None else scores.programs())
     p = plan.problem
-    dtype, dtype_kv = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv))
+    of = dict(q=p.dtype, k_cache=p.dtype_kv, v_cache=p.dtype_kv, out=p.dtype_o)
     rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
-        name: extent_of(name, tensor, shapes[name], dtype_kv if "cache" in name else dtype, plan.target, q)
+        name: extent_of(name, tensor, shapes[name], tensors.DTYPES[of[name]], plan.target, q)
         for name, tensor in given.items()}
     steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in given}
     return Call(plan, _OPERANDS, extents, steps, stride=stride_of(lists["page_table"]))
@@ -399,7 +401,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     batch_invariant: if True, the bits of a request's result depend only on its own rows and keys and on seqlen_q. They
     do not depend on other requests, their number, or the places of pages. If False, equal bits need an equal batch.
 
-    Returns out: q's shape with v_cache's head_dim. With return_lse returns (out, lse); lse is fp32 [batch, num_heads_q,
+    Returns out: q's shape with v_cache's head_dim. A given out may be fp32, also beside q of 16 bits: merge() joins
+    such results without rounding them. With return_lse returns (out, lse); lse is fp32 [batch, num_heads_q,
     seqlen_q], or [num_heads_q, rows] for packed rows. A row that sees no key gets 0 and -inf.
     Packed rows that no request holds (ahead of q_begins[0], or from q_begins[batch] on) get lse = -inf. Their rows of
     out are not written; a new out holds arbitrary values there.

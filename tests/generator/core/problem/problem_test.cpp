@@ -241,6 +241,10 @@ TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
   EXPECT_EQ(p.fp8.scale_block_kv, 128);
   EXPECT_EQ(parse_problem("dtype=e4m3,dtype_o=fp32,head_dim=128,heads=1,seqlen=8").dtype_o,
             Dtype::kFp32);
+  const Problem wide = parse_problem(
+      "op=attention_kvcache,dtype=bf16,dtype_kv=int8,dtype_o=fp32,head_dim=128,heads=1,seqlen=8");
+  EXPECT_NO_THROW(validate(wide));
+  EXPECT_EQ(parse_problem(to_text(wide)).dtype_o, Dtype::kFp32);
   EXPECT_DOUBLE_EQ(operand_bytes(p), 8 * 128 * (1 + 1 + 1 + 2));
 }
 
@@ -265,6 +269,8 @@ TEST(Problem, RefusesWhatEightBitOperandsDoNotServe) {
       {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none or hadamard"}},
       {"dtype=e4m3,rotation=hadamard", {"rotation is hadamard", "quantise op rotates"}},
       {"op=decode", {"op is \"decode\"", "prefill or quantise"}},
+      {"op=attention_kvcache,dtype=bf16,dtype_o=fp16", {"dtype_o is fp16", "and o fp32"}},
+      {"op=append_kv,dtype=bf16,dtype_o=fp32", {"dtype_o is fp32", "the same for q, k, v and o"}},
       {"op=quantise,dtype=e4m3,dtype_o=e4m3", {"dtype is e4m3", "bf16, fp16 or fp32"}},
       {"op=quantise,dtype=bf16", {"dtype_o is bf16", "e4m3 or e5m2"}},
       {"op=quantise,dtype_o=e4m3,head_dim_qk=128,head_dim_v=64",
