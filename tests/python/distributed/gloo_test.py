@@ -166,12 +166,14 @@ class RankTest(unittest.TestCase):
         group = self.groups[WORLD]
         layout = group.layout(300, mask="causal")
         q, k, v = self.operands(layout)
-        call = dict(group=group, layout=layout, context="cpu:1")
+        call, learned = dict(group=group, layout=layout, context="cpu:1"), torch.ones(4, requires_grad=True)
         for choices, words in (({"bias": torch.zeros(1)}, "bias is given, and a group does not serve it"),
                                ({"dropout_p": 0.1}, "dropout_p is given"), ({"mask": "odd"}, "mask is 'odd'"),
                                ({"algorithm": "ring"}, "algorithm is 'ring'"),
                                ({"alibi_slopes": torch.ones(4)}, "without a causal mask"),
-                               ({"sinks": torch.ones(3)}, "sinks must be")):
+                               ({"sinks": torch.ones(3)}, "sinks must be"),
+                               ({"score_mod": "return score;"}, "score_mod is of type str; must be a function"),
+                               ({"score_mod": lambda s, b, h, q, k: s * learned[h]}, "reads a tensor that requires")):
             with self.assertRaisesRegex(ValueError, words):
                 ad.attention(q, k, v, **call, **choices)
         with self.assertRaisesRegex(attune.Error, "4/2 heads on 3 ranks.*use gather"):
@@ -232,6 +234,27 @@ class RankTest(unittest.TestCase):
         text = ad.explain(*self.operands(layout), group=group, layout=layout, mask="causal")
         self.assertIn(f"rank {group.rank} of 3: algorithm gather, layout {layout.text}", text)
         self.assertRegex(text, r"forward: received bytes by rank \d+, \d+, \d+\n  rows \d+-\d+, keys 0-")
+
+    def test_09_programs_see_positions_and_heads_of_the_whole(self):
+        table = draw(4, seed=2)
+        bend = lambda score, b, h, q_idx, kv_idx: score + table[h] * (q_idx - 2 * kv_idx) * 0.01
+        blocks = lambda b, h, q_idx, kv_idx: ((q_idx + kv_idx) // 70 % 2 == 0) | (kv_idx <= h)
+        choices = dict(mask="causal", score_mod=bend, mask_mod=blocks)
+        for world, algorithm in ((3, "gather"), (2, "exchange")):
+            group = self.groups[world]
+            if group is None:
+                continue
+            layout = group.layout(600, mask="causal")
+            whole = [draw(1, 600, heads, HEAD_DIM, seed=heads).requires_grad_() for heads in (4, 2, 2)]
+            dout = draw(1, 600, 4, HEAD_DIM, seed=8)
+            wanted = attune.attention(*whole, context="cpu:1", **choices)
+            wanted.backward(dout)
+            mine = [layout.shard(x.detach()).requires_grad_() for x in whole]
+            found = ad.attention(*mine, group=group, layout=layout, algorithm=algorithm, context="cpu:1", **choices)
+            found.backward(layout.shard(dout))
+            self.close(found, layout.shard(wanted.double()), torch.float32)
+            for x, y in zip(mine, whole):
+                self.close(x.grad, layout.shard(y.grad.double()), torch.float32)
 
     def test_15_a_kernel_that_one_rank_cannot_compile_is_told_on_all_ranks(self):
         group = self.groups[WORLD]

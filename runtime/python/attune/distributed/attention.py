@@ -7,14 +7,16 @@ from ..core.torch_state import autocast_dtype, records_gradients, untraced
 from ..ops.attention import DEFAULTS
 from ..ops.padding import is_between
 from ..score.features import NUMBERS
+from ..score.programs import bind
 from .group import Group, GroupError, key_of
 from .layout import Layout
 from .plan import ALGORITHMS, make_plan
-from .run import BACKWARD, FORWARD, Run
+from .run import BACKWARD, FORWARD, PROGRAMS, Run
 
 OF_HEADS = ("alibi_slopes", "sinks")  # tensors that a group serves; their last axis is the heads
 _OF_PROBLEM = ("mask", "window", "scale", "is_causal")
-_CHOICES = ("scale", "softcap", "accuracy", "deterministic", "context", "pad_head_dim")  # alike for all launches
+# alike for all launches, but for the places of programs
+_CHOICES = ("scale", "softcap", "accuracy", "deterministic", "context", "pad_head_dim", *PROGRAMS)
 _OWN = ("group", "layout", "algorithm", "return_lse")
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 _TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float32: 1e-4}  # of verify(), of the largest value
@@ -64,7 +66,8 @@ def _check_choices(given):
         if name in (*_OF_PROBLEM, *_CHOICES, *OF_HEADS) or value is DEFAULTS[name] or value == DEFAULTS[name]:
             continue
         raise ValueError(f"{name} is given, and a group does not serve it; must be left out. A group serves "
-                         f"mask, window, scale, softcap, {', '.join(OF_HEADS)}, and packed documents of the layout")
+                         f"mask, window, scale, softcap, {', '.join((*OF_HEADS, *PROGRAMS))}, and packed documents of "
+                         "the layout")
 
 
 def _whole_text(q, k, v, layout, given):
@@ -86,6 +89,24 @@ def _check_slopes(plan, given):
     if given.get("alibi_slopes") is not None and plan.algorithm == "gather" and not is_causal:
         raise ValueError("alibi_slopes is given without a causal mask, and a group with algorithm gather serves it "
                          "with one alone; must have mask='causal', or algorithm='exchange'")
+
+
+def _programs_of(given):
+    """Returns the texts of programs by name, which ranks compare."""
+    texts = {}
+    for name in PROGRAMS:
+        program = given.get(name)
+        if program is None:
+            continue
+        if not callable(program):
+            raise ValueError(f"{name} is of type {type(program).__name__}; must be a function in a group, which moves "
+                             "its positions")
+        bound = bind(name, program)
+        if records_gradients(*(x for _, x in bound.captures.values())):
+            raise ValueError(f"{name} reads a tensor that requires a gradient, and a group computes none of it; give "
+                             "x.detach()")
+        texts[name] = bound.program.text
+    return texts
 
 
 def _features_of(q, given):
@@ -116,7 +137,7 @@ def _described(q, k, v, group, layout, algorithm, return_lse, training, given):
                if given.get(feature.keyword) is not None}
     choices = {name: given[name] for name in _CHOICES if given.get(name) is not None}
     told = {name: f"{x.dtype} {tuple(x.shape)}" for name, x in features.items()} | numbers
-    told |= {name: choices.get(name) for name in ("accuracy", "deterministic")}
+    told |= {name: choices.get(name) for name in ("accuracy", "deterministic")} | _programs_of(given)
     others = f"algorithm={algorithm},return_lse={return_lse},training={training},features={told}"
     run = Run(group, layout, plan, (q.shape[2], k.shape[2]), choices)
     run.rehearse(q, k, v, features, return_lse, training)
@@ -162,8 +183,10 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
     q: [batch, length, num_heads_q, head_dim], k: [batch, length, num_heads_kv, head_dim], v likewise: the tokens that
     `layout` gives this rank, bf16, fp16 or fp32, as in attune.attention(). group: a Group. layout: of group.layout().
     mask, window, scale, is_causal, softcap, alibi_slopes, sinks, accuracy, deterministic, context: as in
-    attune.attention(), for the whole sequence. alibi_slopes and sinks have all heads. Documents are the layout's. Other
-    keywords of attune.attention() raise ValueError: a rank never attends to its own tokens alone in silence.
+    attune.attention(), for the whole sequence. alibi_slopes and sinks have all heads. Documents are the layout's.
+    score_mod, mask_mod: functions, whose positions and heads are those of the whole; their tensors get no gradients.
+    Other keywords of attune.attention(), such as bias and dropout_p, raise ValueError: a rank never attends to its own
+    tokens alone in silence.
 
     algorithm: "gather": each rank receives the keys that its rows see. "exchange": each rank computes some heads for
     all rows; num_heads_q must be a multiple of the ranks, and num_heads_kv a multiple or a divisor. "auto": the one of

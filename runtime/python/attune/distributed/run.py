@@ -87,6 +87,22 @@ class _Unmoved:
         return [like.new_empty(shape) for shape in route.shapes]
 
 
+def _moved_score(program, row, key, head):
+    """Returns the score_mod of a slice whose first row, key and head are these of the whole."""
+    def score_mod(score, batch, h, q_idx, kv_idx):
+        return program(score, batch, h + head, q_idx + row, kv_idx + key)
+    return score_mod
+
+
+def _moved_mask(program, row, key, head):
+    def mask_mod(batch, h, q_idx, kv_idx):
+        return program(batch, h + head, q_idx + row, kv_idx + key)
+    return mask_mod
+
+
+PROGRAMS = {"score_mod": _moved_score, "mask_mod": _moved_mask}
+
+
 class Run:
     """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v)."""
 
@@ -214,7 +230,11 @@ class Run:
         of_heads = {
             name: x if x.shape[-1] == 1 else x[..., launch.heads[0]:launch.heads[1]].contiguous()
             for name, x in features.items()}
-        return {**mask_of(launch), **of_heads, **self.choices}
+        options = {**mask_of(launch), **of_heads, **self.choices}
+        for name, moved in PROGRAMS.items():
+            if name in options:
+                options[name] = moved(options[name], launch.rows[0], launch.keys[0], launch.heads[0])
+        return options
 
     def attend(self, steps, q, k, v, features):
         """Returns o and lse of all rows of q, a Held, as k and v are."""
