@@ -54,7 +54,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
       store_lse(here, tile.place, place, ends);
       consumer.finish(o);
       normalise(o, ends);
-      store_output_words<kDtypeO>(here, tile.place, place, o);
+      store_output_words(here, tile.place, place, o);
     } else {
       consumer.finish(o);
       CacheJoin(parts, warpgroup).finish(here, tile, place, o, rows);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsi
       const RowEnds ends = end_rows(rows);
       store_lse(request.args(), tile.place, place, ends);
       normalise(o, ends);
-      store_output_words<kDtypeO>(request.args(), tile.place, place, o);
+      store_output_words(request.args(), tile.place, place, o);
     } else {
       CacheJoin(parts, half).finish(request.args(), tile, place, o, rows);
     }

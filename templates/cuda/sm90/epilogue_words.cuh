@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_row_floats(float* out, int half, const flo
 
 // Stores O from registers to global memory: 32 columns at a time by 16-byte stores, the rest of
 // head_dim by 4-byte stores.
-template <Dtype kDtype, int kCount>
+template <Dtype kDtype = kDtypeO, int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                                                    const PrefillTile& tile, ThreadRows place,
                                                    const float (&o)[kCount]) {

@@ -37,7 +37,7 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
   if constexpr (kOStaging) {
     store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);
   } else {
-    store_output_words<kDtypeO>(args, tile, place, o);
+    store_output_words(args, tile, place, o);
   }
 }
 
