@@ -41,7 +41,8 @@ enum class ArgumentPart : int {
   kGradients,
   kCache,
   kAppend,
-  kRound
+  kRound,
+  kLists
 };
 // Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
 // it has score features. Families with a map of blocks (prefill/block_map.hpp) add kMap.
@@ -179,6 +180,7 @@ struct LaunchPlan {
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }
   bool takes_cache = false;   // a step takes ArgumentPart::kCache
+  bool takes_lists = false;   // a step takes ArgumentPart::kLists
   bool takes_append = false;  // a step takes ArgumentPart::kAppend
 
   bool uses_tensor_maps() const;

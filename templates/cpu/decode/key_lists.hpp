@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over lists of keys on a CPU: each row of q is a request of the line, and its keys are
+// the entries of its list (shared/key_lists.h).
+#pragma once
+
+#include "cpu/parts/none/features.hpp"
+#include "shared/kernel_arguments.h"
+#include "shared/key_lists.h"
+
+namespace attune {
+
+// The number of requests of the line, and the most rows and keys of one of them.
+inline int line_requests(const KernelArguments& args) {
+  return num_listed_rows<kHasBegins>(args, args.cache);
+}
+inline int line_rows(const KernelArguments&) { return 1; }
+inline int line_keys(const KernelArguments& args) { return args.lists.length; }
+// Returns the number of heads of K that have the same keys.
+inline int heads_together(const KernelArguments& args) {
+  return args.lists.head_stride == 0 ? args.num_heads_kv : 1;
+}
+
+// A request of the line: one row of q.
+struct LineRequest {
+  ListedRow listed;
+  DecodeRequest request;  // the row, with the entries of its list as keys
+  int number;             // of its request in the call
+
+  LineRequest(const KernelArguments& args, int on_line)
+      : listed(listed_row<kHasBegins, kHasKeyBegins>(args, args.cache, args.lists, on_line)),
+        request(listed.alone()),
+        number(listed.request) {}
+  const DecodeRequest& whole() const { return listed.whole; }
+  int position_of(int) const { return listed.position(); }
+};
+
+struct ListRule {
+  static constexpr bool has_pages = kHasPages, are_places = kArePlaces;
+  static constexpr int page_rows = kPageRows;
+};
+
+// Finds the keys that the entries of a row's list name.
+class ListedKeys {
+ public:
+  ListedKeys(const KernelArguments& args, const LineRequest& item, int kv_head)
+      : args_(args),
+        row_(item.listed),
+        entries_(args.lists.indices + row_.list * args.lists.row_stride +
+                 kv_head * args.lists.head_stride) {
+    if (!kHasPages && !kHasKeyBegins && !kArePlaces)
+      slot_ = slot_of(args.cache.slots == nullptr ? row_.request : args.cache.slots[row_.request]);
+  }
+  KeyPlace place(int entry) const {
+    return listed_place(ListRule{}, args_, args_.cache, row_, slot_, entries_[entry]);
+  }
+  // Returns the number of the key in its request, or its place.
+  int key(int entry) const { return entries_[entry]; }
+
+ private:
+  int slot_of(int slot) const { return slot >= 0 && slot < args_.cache.num_pages ? slot : 0; }
+
+  const KernelArguments& args_;
+  const ListedRow& row_;
+  const int* entries_;
+  int slot_ = 0;
+};
+
+template <class Plain>
+using KeysOf = ListedKeys;
+
+}  // namespace attune
