@@ -83,12 +83,12 @@ class KeyListsTest(unittest.TestCase):
         given = {**cache.given, "key_indices": ints(lists[:, :, 0])}
         self.compare(cache, q, lists, None, given)
         strict = checking_context()
-        with self.assertRaisesRegex(ValueError, r"key_indices\[0\]\[0\]\[\d+\] is .*(must be -1 to 199|name each key once)"):
+        with self.assertRaisesRegex(attune.Error, r"key_indices\[0\]\[0\]\[\d+\] is .*(be -1 to 199|each key once)"):
             self.compare(cache, q, lists, None, given, strict)
         distinct = drawn_lists(random, LENGTHS, 1, 1, 70)[0]
         self.compare(cache, q, distinct, None, {**cache.given, "key_indices": ints(distinct[:, :, 0])}, strict)
         given["key_counts"] = ints(np.full((len(LENGTHS), 1), 71))
-        with self.assertRaisesRegex(ValueError, r"key_counts\[0\] is 71; must be 0 to 70"):
+        with self.assertRaisesRegex(attune.Error, r"key_counts\[0\] is 71; must be 0 to 70"):
             self.compare(cache, q, lists, None, given, strict)
 
     def test_packed_rows(self):
