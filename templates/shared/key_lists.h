@@ -51,7 +51,7 @@ ATTUNE_HOST_DEVICE inline ListedRow listed_row(const AttentionArgs& args, const 
   return made;
 }
 
-// Where a key is: a page, or a slot, and a row in it. The row is negative if there is no key.
+// The place of a key: a page, or a slot, and a row in it. The row is negative if there is no key.
 struct KeyPlace {
   int page, row;
 };

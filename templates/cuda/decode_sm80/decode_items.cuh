@@ -6,9 +6,9 @@
 
 #include "cuda/decode_sm80/decode_slots.cuh"
 #include "cuda/decode_sm80/listed_keys.cuh"  // where kKeyLists, else none/
-#include "cuda/parts/listed_requests.cuh"    // where kKeyLists, else none/
 #include "cuda/parts/cache_requests.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/listed_requests.cuh"  // where kKeyLists, else none/
 #include "cuda/ptx/named_barrier.cuh"
 #include "shared/layouts/decode_layout.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a decode kernel's tiles if lists name them. Shared memory holds the keys of each slot,
-// -1 for an entry that names no key; they follow the factors of keys.
+// The keys of a decode kernel's tiles if lists name them. Shared memory has the keys of each slot,
+// with -1 for an entry that names no key; they follow the factors of keys.
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"

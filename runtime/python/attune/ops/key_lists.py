@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists of keys of attention_kvcache(), by which each row of q names the keys that it sees: their checks, their part
-of the problem's text, and their places in the struct of a call. Used by kvcache.py."""
+"""The lists by which rows of q name the keys that they see, in attention_kvcache(): their checks, their part of the
+problem's text, and their places in the struct of a call. Used by kvcache.py."""
 from ..core import tensors
 from ..core.problem import check_beside
 
