@@ -82,7 +82,7 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
     case ArgumentPart::kRound:
       return &arguments.round;
     case ArgumentPart::kLists:
-      return &arguments.lists;
+      return &static_cast<const ListedArguments&>(arguments).lists;
   }
   return nullptr;
 }

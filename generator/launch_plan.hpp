@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "generator/core/problem/kernel_spec.hpp"
-#include "templates/shared/kernel_arguments.h"
+#include "templates/shared/listed_arguments.h"
 
 namespace attune {
 
@@ -47,6 +47,7 @@ enum class ArgumentPart : int {
 // Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
 // it has score features. Families with a map of blocks (prefill/block_map.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
+// `arguments` must be ListedArguments for the part kLists.
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
 enum class Operand : int { kQ, kK, kV, kO, kDout, kDq, kDk, kDv };

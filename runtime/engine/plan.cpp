@@ -85,9 +85,9 @@ AppendArgs append_args(const Problem& p, const Operands& operands) {
   return args;
 }
 
-KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
+ListedArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
-  KernelArguments args;
+  ListedArguments args;
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
@@ -155,7 +155,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (plan.launch.takes_cache) check_cache_lists(plan, operands);
   }
   try {
-    KernelArguments args = args_of(plan, operands, workspace);
+    ListedArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);
     if (plan.calls) [[unlikely]]
       count_call(plan.calls.get(), plan.device->capturing(stream));

@@ -16,7 +16,6 @@
 // | cache   | CacheArgs     | kernels of the ops attention_kvcache and append_kv |
 // | append  | AppendArgs    | kernels of the op append_kv                       |
 // | round   | RoundArgs     | kernels that are launched for some heads at a time, on a GPU |
-// | lists   | KeyListArgs   | kernels of attention over lists of keys           |
 #pragma once
 
 #include "shared/append_args.h"
@@ -26,7 +25,6 @@
 #include "shared/cache_args.h"
 #include "shared/dropout_args.h"
 #include "shared/gradient_args.h"
-#include "shared/key_list_args.h"
 #include "shared/round_args.h"
 #include "shared/scale_args.h"
 #include "shared/score_args.h"
@@ -44,7 +42,6 @@ struct KernelArguments : AttentionArgs {
   AppendArgs append;
   BlockMapArgs map;
   RoundArgs round;
-  KeyListArgs lists;
 };
 
 }  // namespace attune

@@ -4,20 +4,24 @@
 #pragma once
 
 #include "cpu/parts/none/features.hpp"
-#include "shared/kernel_arguments.h"
 #include "shared/key_lists.h"
+#include "shared/listed_arguments.h"
 
 namespace attune {
+
+inline const KeyListArgs& lists_of(const KernelArguments& args) {
+  return static_cast<const ListedArguments&>(args).lists;
+}
 
 // The number of requests of the line, and the most rows and keys of one of them.
 inline int line_requests(const KernelArguments& args) {
   return num_listed_rows<kHasBegins>(args, args.cache);
 }
 inline int line_rows(const KernelArguments&) { return 1; }
-inline int line_keys(const KernelArguments& args) { return args.lists.length; }
+inline int line_keys(const KernelArguments& args) { return lists_of(args).length; }
 // Returns the number of heads of K that have the same keys.
 inline int heads_together(const KernelArguments& args) {
-  return args.lists.head_stride == 0 ? args.num_heads_kv : 1;
+  return lists_of(args).head_stride == 0 ? args.num_heads_kv : 1;
 }
 
 // A request of the line: one row of q.
@@ -27,7 +31,7 @@ struct LineRequest {
   int number;             // of its request in the call
 
   LineRequest(const KernelArguments& args, int on_line)
-      : listed(listed_row<kHasBegins, kHasKeyBegins>(args, args.cache, args.lists, on_line)),
+      : listed(listed_row<kHasBegins, kHasKeyBegins>(args, args.cache, lists_of(args), on_line)),
         request(listed.alone()),
         number(listed.request) {}
   const DecodeRequest& whole() const { return listed.whole; }
@@ -45,8 +49,8 @@ class ListedKeys {
   ListedKeys(const KernelArguments& args, const LineRequest& item, int kv_head)
       : args_(args),
         row_(item.listed),
-        entries_(args.lists.indices + row_.list * args.lists.row_stride +
-                 kv_head * args.lists.head_stride) {
+        entries_(lists_of(args).indices + row_.list * lists_of(args).row_stride +
+                 kv_head * lists_of(args).head_stride) {
     if (!kHasPages && !kHasKeyBegins && !kArePlaces)
       slot_ = slot_of(args.cache.slots == nullptr ? row_.request : args.cache.slots[row_.request]);
   }

@@ -5,7 +5,7 @@
 
 namespace none {
 
-enum Absent { scales, scores, dropout, map, cache, lists };  // not objects: those would take memory
+enum Absent { scales, scores, dropout, map, cache };  // not objects: those would take memory
 
 struct ScaleArgs {
   __device__ constexpr ScaleArgs(Absent) {}
@@ -21,9 +21,6 @@ struct BlockMapArgs {
 };
 struct CacheArgs {
   __device__ constexpr CacheArgs(Absent) {}
-};
-struct KeyListArgs {
-  __device__ constexpr KeyListArgs(Absent) {}
 };
 
 }  // namespace none

@@ -10,6 +10,8 @@ namespace none {
 using attune::AttentionArgs, attune::DecodeRequest;
 using LineRequests = attune::CacheRequests;
 
+enum AbsentLists { lists };  // the name of a parameter that the kernel lacks
+
 __device__ __forceinline__ int line_rows(const AttentionArgs& args) { return args.seqlen_q; }
 __device__ __forceinline__ int line_room(const AttentionArgs& args) { return args.batch; }
 template <class Requests>
