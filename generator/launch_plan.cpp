@@ -81,6 +81,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.append;
     case ArgumentPart::kRound:
       return &arguments.round;
+    case ArgumentPart::kLists:
+      return &static_cast<const ListedArguments&>(arguments).lists;
   }
   return nullptr;
 }
@@ -118,6 +120,7 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
     for (const ArgumentPart part : structure.steps[i].parts) {
       plan.takes_cache |= part == ArgumentPart::kCache;
       plan.takes_append |= part == ArgumentPart::kAppend;
+      plan.takes_lists |= part == ArgumentPart::kLists;
     }
   }
   plan.main_step = structure.main_step;

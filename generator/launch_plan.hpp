@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "generator/core/problem/kernel_spec.hpp"
-#include "templates/shared/kernel_arguments.h"
+#include "templates/shared/listed_arguments.h"
 
 namespace attune {
 
@@ -41,11 +41,13 @@ enum class ArgumentPart : int {
   kGradients,
   kCache,
   kAppend,
-  kRound
+  kRound,
+  kLists
 };
 // Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
 // it has score features. Families with a map of blocks (prefill/block_map.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
+// `arguments` must be ListedArguments for the part kLists.
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
 enum class Operand : int { kQ, kK, kV, kO, kDout, kDq, kDk, kDv };
@@ -179,6 +181,7 @@ struct LaunchPlan {
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }
   bool takes_cache = false;   // a step takes ArgumentPart::kCache
+  bool takes_lists = false;   // a step takes ArgumentPart::kLists
   bool takes_append = false;  // a step takes ArgumentPart::kAppend
 
   bool uses_tensor_maps() const;

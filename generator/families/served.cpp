@@ -100,6 +100,15 @@ const Served& serves_caches() {
   return served;
 }
 
+const Served& serves_lists() {
+  static const Served served = [] {
+    Served all = serves_caches();
+    all.features.insert("key_indices");
+    return all;
+  }();
+  return served;
+}
+
 const Served& serves_appending() {
   static const Served served{Op::kAppendKv,
                              {"page_size", "packed_q", "rotary", "rotary_dim", "rotary_interleaved",

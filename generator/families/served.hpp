@@ -23,7 +23,9 @@ const Served& serves_score_gradients();    // op attention_backward, score gradi
 const Served& serves_everything();
 const Served& serves_every_gradient();
 const Served& serves_appending();  // op append_kv with all its choices
-const Served& serves_caches();     // op attention_kvcache with all its choices
+// Op attention_kvcache with all its choices, without or with lists of keys.
+const Served& serves_caches();
+const Served& serves_lists();
 
 // Returns the reason for which a template of one target refuses an arch of the other; else nullopt.
 std::optional<std::string> other_target(const Arch& arch, Target target);

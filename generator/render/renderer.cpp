@@ -153,6 +153,10 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
       bool_constant("kHasBegins", spec.cache.packed_q),
       bool_constant("kHasKeyBegins", spec.cache.packed_kv)};
   if (spec.cache.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+  if (spec.cache.key_indices != KeyIndices::kNone) {
+    constants.push_back({"bool", "kKeyLists", "true"});
+    constants.push_back(bool_constant("kArePlaces", spec.cache.key_indices == KeyIndices::kPlaces));
+  }
   if (is_scored(spec) && score::reads_lengths(score_program(spec)))
     constants.push_back({"bool", "kRequestLengths", "true"});
   if (!is_8_bit(spec.dtype_kv)) return constants;

@@ -24,6 +24,12 @@ const attune_block_map* map_in(const attune_operands* operands) {
   return operands->size < kWithMap ? nullptr : operands->block_map;
 }
 
+// Returns the pointer at this offset of the operands; null if the caller's older header lacks it.
+const void* part_at(const attune_operands& operands, size_t offset) {
+  if (operands.size < offset + sizeof(void*)) return nullptr;
+  return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&operands) + offset);
+}
+
 DropoutArgs dropout_of(const attune_operands* operands) {
   constexpr size_t kWithDropout = offsetof(attune_operands, dropout) + sizeof(void*);
   constexpr size_t kDropoutSize = offsetof(attune_dropout_operands, state) + sizeof(void*);
@@ -50,9 +56,10 @@ DropoutArgs dropout_of(const attune_operands* operands) {
   return args;
 }
 
+constexpr size_t kCacheSize = offsetof(attune_cache_operands, slots) + sizeof(void*);
+
 CacheArgs cache_of(const attune_operands* operands) {
   constexpr size_t kWithCache = offsetof(attune_operands, cache) + sizeof(void*);
-  constexpr size_t kCacheSize = offsetof(attune_cache_operands, slots) + sizeof(void*);
   if (operands->size < kWithCache || operands->cache == nullptr) return {};
   const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
                                               attune_cache_operands{}, kCacheSize, "sizeof");
@@ -62,6 +69,14 @@ CacheArgs cache_of(const attune_operands* operands) {
   return {c.kv_lengths, c.q_begins,          c.page_table,
           c.slots,      c.page_table_stride, static_cast<int>(c.num_pages),
           c.kv_begins};
+}
+
+// Returns the lists of keys; null where the caller's older header lacks them.
+KeyListArgs lists_of(const attune_operands* operands) {
+  if (part_at(*operands, offsetof(attune_operands, cache)) == nullptr) return {};
+  const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
+                                              attune_cache_operands{}, kCacheSize, "sizeof");
+  return {c.key_indices, c.key_counts, c.key_indices_row_stride, c.key_indices_head_stride, 0};
 }
 
 AppendArgs append_of(const attune_operands* operands) {
@@ -79,12 +94,6 @@ AppendArgs append_of(const attune_operands* operands) {
   args.num_positions = static_cast<int>(c.num_positions);
   args.index_bytes = c.index_bytes;
   return args;
-}
-
-// Returns the pointer at this offset of the operands; null if the caller's older header lacks it.
-const void* part_at(const attune_operands& operands, size_t offset) {
-  if (operands.size < offset + sizeof(void*)) return nullptr;
-  return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&operands) + offset);
 }
 
 bool has_score_features(const Problem& p) {
@@ -180,9 +189,12 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
       given.dropout = &dropout;
     }
     CacheArgs cache;
+    KeyListArgs lists;
     if (known.launch.takes_cache) [[unlikely]] {
       cache = cache_of(operands);
       given.cache = &cache;
+      lists = lists_of(operands);
+      given.lists = &lists;
     }
     AppendArgs append;
     if (known.launch.takes_append) [[unlikely]] {

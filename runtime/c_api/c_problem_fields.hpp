@@ -168,8 +168,11 @@ inline constexpr std::tuple kProblemFields{
     flag(ATTUNE_SAME(cache.batch_invariant)), flag(ATTUNE_SAME(cache.v_in_k)),
     choice(ATTUNE_SAME(cache.kv_factors), ATTUNE_KV_FACTORS_MADE,
            "ATTUNE_KV_FACTORS_HEADS, _KEYS or _MADE"),
-    score_tensor(ATTUNE_SAME(append.rotary)), plain(ATTUNE_SAME(append.rotary_dim)),
-    flag(ATTUNE_SAME(append.rotary_interleaved)), flag(ATTUNE_SAME(append.rotary_q)),
+    choice(ATTUNE_SAME(cache.key_indices), ATTUNE_KEY_INDICES_PLACES,
+           "ATTUNE_KEY_INDICES_NONE, _POSITIONS or _PLACES"),
+    plain(ATTUNE_FIELD(cache.listed_keys, listed_keys)), score_tensor(ATTUNE_SAME(append.rotary)),
+    plain(ATTUNE_SAME(append.rotary_dim)), flag(ATTUNE_SAME(append.rotary_interleaved)),
+    flag(ATTUNE_SAME(append.rotary_q)),
     // Gradients. All three named are the same as none named.
     OtherField{[](const attune_problem& c, Problem* p) {
                  p->backward.gradients = checked<Gradients>(

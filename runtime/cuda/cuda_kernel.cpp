@@ -16,7 +16,7 @@ namespace {
 // The bytes of parameters that a kernel may have on every arch, and the most tensor maps that fit.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 9;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 10;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -38,6 +38,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(AppendArgs);
     case ArgumentPart::kRound:
       return sizeof(RoundArgs);
+    case ArgumentPart::kLists:
+      return sizeof(KeyListArgs);
   }
   return 0;
 }

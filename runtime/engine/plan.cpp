@@ -68,6 +68,12 @@ void set_cache_args(const Problem& p, const Operands& operands, KernelArguments*
     args->lse_head_stride = p.batch * p.seqlen_q;
 }
 
+KeyListArgs list_args(const Problem& p, const Operands& operands) {
+  KeyListArgs args = operands.lists == nullptr ? KeyListArgs{} : *operands.lists;
+  args.length = static_cast<int>(keys_of_row(p, p));
+  return args;
+}
+
 AppendArgs append_args(const Problem& p, const Operands& operands) {
   AppendArgs args = operands.append == nullptr ? AppendArgs{} : *operands.append;
   args.k_new = operands.k_new;
@@ -79,9 +85,9 @@ AppendArgs append_args(const Problem& p, const Operands& operands) {
   return args;
 }
 
-KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
+ListedArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
-  KernelArguments args;
+  ListedArguments args;
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
@@ -112,6 +118,8 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     set_cache_args(p, operands, &args);
   if (plan.launch.takes_append) [[unlikely]]
     args.append = append_args(p, operands);
+  if (plan.launch.takes_lists) [[unlikely]]
+    args.lists = list_args(p, operands);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
@@ -129,7 +137,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (plan.launch.takes_append)
       check_append(plan.problem, operands.cache, operands.append);
     else
-      check_cache(plan.problem, operands.cache), check_v_in_k(plan.problem, operands);
+      check_cache(plan.problem, operands.cache), check_v_in_k(plan.problem, operands),
+          check_lists(plan.problem, operands);
     if (!plan.launch.takes_append && plan.arch.target == Target::kCpu && operands.cache != nullptr)
       check_host_ids(plan.problem, *operands.cache);
     check_cache_factors(plan.problem, operands);
@@ -146,7 +155,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (plan.launch.takes_cache) check_cache_lists(plan, operands);
   }
   try {
-    KernelArguments args = args_of(plan, operands, workspace);
+    ListedArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);
     if (plan.calls) [[unlikely]]
       count_call(plan.calls.get(), plan.device->capturing(stream));

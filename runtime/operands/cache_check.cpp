@@ -43,12 +43,24 @@ int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
   return pages;
 }
 
+// Checks the lists of a call whose rows name places in the cache, not keys of requests.
+void check_no_requests(const Problem& p, const CacheArgs& cache) {
+  for (const auto& [name, list] : {std::pair{"cache.kv_lengths", cache.kv_lengths},
+                                   {"cache.page_table", cache.page_table},
+                                   {"cache.slots", cache.slots},
+                                   {"cache.kv_begins", cache.kv_begins}})
+    check_list(name, list, false, false, "key_indices is places");
+  check_list("cache.q_begins", cache.q_begins, p.cache.packed_q, p.cache.packed_q && p.batch > 0,
+             p.cache.packed_q ? "packed_q is 1" : "packed_q is 0");
+}
+
 }  // namespace
 
 void check_cache(const Problem& p, const CacheArgs* given) {
   const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
   const int64_t pages = pages_of_call(p, cache);
   const bool has_pages = p.cache.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
+  if (p.cache.key_indices == KeyIndices::kPlaces) return check_no_requests(p, cache);
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
   check_list("cache.q_begins", cache.q_begins, p.cache.packed_q, p.cache.packed_q && p.batch > 0,
              p.cache.packed_q ? "packed_q is 1" : "packed_q is 0");
@@ -96,6 +108,21 @@ void check_v_in_k(const Problem& p, const Operands& operands) {
     refuse(
         "v differs from k in address or strides; must be equal, because v_in_k is 1: values are "
         "the first columns of keys");
+}
+
+void check_lists(const Problem& p, const Operands& operands) {
+  const KeyListArgs lists = operands.lists == nullptr ? KeyListArgs{} : *operands.lists;
+  const bool wanted = p.cache.key_indices != KeyIndices::kNone;
+  const bool has_work = p.batch > 0 && p.seqlen_q > 0 && keys_of_row(p, p) > 0;
+  const char* const why = wanted ? "the problem has key_indices" : "key_indices is none";
+  check_list("cache.key_indices", lists.indices, wanted, wanted && has_work, why);
+  check_list("cache.key_counts", lists.counts, wanted, false, why);
+  if (!wanted || !has_work) return;
+  if (lists.head_stride < 0 || lists.row_stride < 0)
+    refuse(
+        fmt::format("cache.key_indices_row_stride is {} and cache.key_indices_head_stride {}; must "
+                    "be at least 0",
+                    lists.row_stride, lists.head_stride));
 }
 
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {

@@ -17,6 +17,8 @@ void check_cache(const Problem& problem, const CacheArgs* given);
 void check_pages_of_call(const Problem& problem, const Operands& operands);
 // Checks that v has the address and strides of k, for problems with v_in_k.
 void check_v_in_k(const Problem& problem, const Operands& operands);
+// Checks the addresses and strides of a call's lists of keys, for problems with key_indices.
+void check_lists(const Problem& problem, const Operands& operands);
 // Checks a call of op append_kv. `of_rows` is null if the call has no append operands.
 void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
 // Checks the factors of an 8-bit cache: with kv_factors heads, kernels read one factor for the

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "generator/core/ops/ops.hpp"
 #include "generator/core/system/error.hpp"
-#include "templates/shared/layouts/decode_requests.h"
+#include "templates/shared/key_lists.h"
 
 namespace attune {
 namespace {
@@ -21,6 +22,7 @@ class ListsCheck {
       : problem_(plan.problem), device_(*plan.device) {
     if (operands.cache != nullptr) cache_ = *operands.cache;
     if (operands.append != nullptr) append_ = *operands.append;
+    if (operands.lists != nullptr) lists_ = *operands.lists;
     if (cache_.num_pages == 0) cache_.num_pages = static_cast<int>(pages_of_cache(problem_));
     appends_ = plan.launch.takes_append;
   }
@@ -46,6 +48,7 @@ class ListsCheck {
     check_keys(begins("cache.kv_begins", cache_.kv_begins,
                       cache_.kv_lengths == nullptr ? problem_.seqlen_kv : cache_.num_pages));
     check_rows(q_begins);
+    if (lists_.indices != nullptr) check_listed_keys(q_begins);
     if (append_.row_slots != nullptr) return;
     for (size_t i = 0; cache_.slots != nullptr && i < batch; ++i)
       check("cache.slots", i, numbers(cache_.slots + i, 1, 4)[0], 0, cache_.num_pages - 1,
@@ -124,6 +127,46 @@ class ListsCheck {
            "the last place (-1: the row is not written)");
   }
 
+  // Checks the list of each row and head: an entry is -1 or a key that exists, and names no key
+  // twice.
+  void check_listed_keys(const std::vector<int64_t>& q_begins) const {
+    const bool are_places = problem_.cache.key_indices == KeyIndices::kPlaces;
+    const int64_t keys =
+        problem_.cache.page_size > 0 ? problem_.cache.page_size : problem_.seqlen_kv;
+    const int64_t length = keys_of_row(problem_, problem_);
+    for (int64_t request = 0; request < problem_.batch; ++request) {
+      const auto at = static_cast<size_t>(request);
+      const int64_t first = q_begins.empty() ? request * problem_.seqlen_q : q_begins[at];
+      const int64_t end = q_begins.empty() ? first + problem_.seqlen_q : q_begins[at + 1];
+      const int64_t most = are_places ? cache_.num_pages * keys : lengths_[at];
+      for (int64_t row = first; row < end; ++row) {
+        int64_t count = length;
+        if (lists_.counts != nullptr) {
+          count = numbers(lists_.counts + row, 1, 4)[0];
+          check("cache.key_counts", static_cast<size_t>(row), count, 0, length, "listed_keys");
+        }
+        const int heads = lists_.head_stride == 0 ? 1 : problem_.num_heads_kv;
+        for (int head = 0; head < heads; ++head) check_list_of_row(row, head, count, most);
+      }
+    }
+  }
+
+  void check_list_of_row(int64_t row, int head, int64_t count, int64_t most) const {
+    const std::vector<int64_t> entries =
+        numbers(lists_.indices + row * lists_.row_stride + head * lists_.head_stride, count, 4);
+    const std::string name = fmt::format("cache.key_indices[{}][{}]", row, head);
+    std::map<int64_t, size_t> seen;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      check(name.c_str(), i, entries[i], -1, most - 1, "the last key (-1: none)");
+      const auto [before, is_new] = seen.emplace(entries[i], i);
+      if (entries[i] >= 0 && !is_new)
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("{}[{}] is {}, as [{}] is; must name each key once (checked "
+                                "because ATTUNE_CHECK_WORKSPACE is 1)",
+                                name, i, entries[i], before->second));
+    }
+  }
+
   // Checks the pages of a request's keys, or of its new rows in op append_kv.
   void check_pages(size_t request, int64_t rows) const {
     const int64_t length = lengths_[request], page = problem_.cache.page_size;
@@ -143,6 +186,7 @@ class ListsCheck {
   const Device& device_;
   CacheArgs cache_{};
   AppendArgs append_{};
+  KeyListArgs lists_{};
   bool appends_ = false;
   std::vector<int64_t> lengths_;
 };

@@ -8,7 +8,7 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/score/features/score_operands.hpp"
-#include "templates/shared/kernel_arguments.h"
+#include "templates/shared/listed_arguments.h"
 
 namespace attune {
 
@@ -32,6 +32,8 @@ struct Operands {
   // For op append_kv: lists and numbers. Its views are not read; the views above are. Not owned.
   const AppendArgs* append = nullptr;
   const CacheArgs* cache = nullptr;  // for problems with a cache; not owned
+  // For problems with key_indices. The length is not read; the problem has it. Not owned.
+  const KeyListArgs* lists = nullptr;
 };
 
 // Returns the member that holds a tensor. The kind of the role must be kTensor.

@@ -36,5 +36,6 @@ extern const struct ScoreArgs& scores;
 extern const struct DropoutArgs& dropout;
 extern const struct BlockMapArgs& map;
 extern const struct CacheArgs& cache;
+extern const struct KeyListArgs& lists;
 
 }  // namespace attune

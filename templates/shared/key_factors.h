@@ -21,10 +21,6 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
   return scale.data[key_factor_at(scale, page, row, kv_head)];
 }
 
-// Returns the bytes of factors per slot of a decode kernel: the factors for K of the slot's keys,
-// then the factors for V. They follow all other shared memory (decode_layout.h).
-ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
-
 // Returns the factor of a row with this largest magnitude; the row is divided by the factor before
 // it is rounded. The factor is at least the smallest normal fp32. A row of zeros gets this smallest
 // factor, since kernels scale weights relative to the largest factors. NaN stays NaN.

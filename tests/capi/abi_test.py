@@ -68,6 +68,12 @@ def may_grow(struct, now):
     return f"field {struct}.size" in now or f"function {struct}_init_sized" in now
 
 
+def is_used(name, before, now):
+    """True if a struct's reserved space only became smaller, for fields before it."""
+    (old, old_at), (size, at) = ([int(number) for number in value.split(" at ")] for value in (before, now))
+    return name.endswith(".reserved") and size < old and at + size == old_at + old
+
+
 def differences(before, now):
     """Returns (changes that break programs built before, additions)."""
     broken, new = [], [f"{name} = {now[name]}" for name in now.keys() - before.keys()]
@@ -77,6 +83,7 @@ def differences(before, now):
             broken.append(f"{name} is gone")
         elif now[name] != value:
             grown = kind == "struct" and int(now[name]) > int(value) and may_grow(bare, now)
+            grown = grown or (kind == "field" and is_used(bare, value, now[name]))
             (new if grown else broken).append(f"{name} was {value}, is {now[name]}")
     return sorted(broken), sorted(new)
 
@@ -103,11 +110,13 @@ def write_list(version, now):
 
 def self_test():
     before = {"function attune_a": "void attune_a(void)", "constant ATTUNE_X": "1", "struct attune_s": "16",
-              "field attune_s.size": "8 at 0", "struct attune_t": "8"}
+              "field attune_s.size": "8 at 0", "struct attune_t": "8", "field attune_t.reserved": "8 at 0"}
     cases = [({"struct attune_s": "24", "field attune_s.more": "8 at 16"}, 0, 2), ({"struct attune_s": "8"}, 1, 0),
              ({"struct attune_t": "16"}, 1, 0), ({"constant ATTUNE_X": "2"}, 1, 0),
              ({"function attune_a": "int attune_a(void)"}, 1, 0), ({"field attune_s.size": "8 at 8"}, 1, 0),
-             ({"function attune_b": "void attune_b(void)"}, 0, 1), ({}, 0, 0)]
+             ({"function attune_b": "void attune_b(void)"}, 0, 1), ({}, 0, 0),
+             ({"field attune_t.reserved": "4 at 4", "field attune_t.more": "4 at 0"}, 0, 2),
+             ({"field attune_t.reserved": "4 at 0"}, 1, 0)]
     for change, broken, new in cases:
         found = differences(before, {**before, **change})
         if tuple(map(len, found)) != (broken, new):

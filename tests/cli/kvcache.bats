@@ -111,6 +111,36 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'o["rows"][0]["flops"] > 0'
 }
 
+@test "rows see the keys that their lists name" {
+  need_cpu_target
+  local -A whole
+  for name in pages packed keys latent; do whole[$name]=${!name/causal_bottom_right/none}; done
+  lists=${whole[pages]},key_indices=positions,listed_keys=40
+  attune check --target cpu:2 --problem $lists --problem ${whole[pages]},key_indices=places,listed_keys=70 --problem ${whole[packed]},key_indices=positions,listed_keys=33 \
+    --problem ${whole[keys]},key_indices=positions --problem ${slots},key_indices=places,listed_keys=9,sinks=fp32 --problem $lists,batch_invariant=1,alibi=1,softcap=20 \
+    --problem ${whole[latent]/bf16/fp16},v_in_k=1,key_indices=positions,listed_keys=64 --problem ${whole[packed]/fp16/fp16,dtype_kv=int8,kv_factors=keys},key_indices=places,listed_keys=50 --json
+  expect 0
+  json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune explain --problem $pages,key_indices=positions
+  refused 1 "key_indices is positions, mask is causal_bottom_right" "must be mask none"
+  attune explain --problem $lists,window=5:0
+  refused 1 "the window is 5:0"
+  attune explain --problem ${whole[pages]},key_indices=places,alibi=1
+  refused 1 "key_indices is places and alibi is given" "must be positions"
+  attune explain --problem ${whole[keys]},key_indices=places
+  refused 1 "key_indices is places and packed_kv is 1"
+  attune explain --problem ${pages},listed_keys=5
+  refused 1 "listed_keys is 5 and key_indices is none"
+  attune explain --problem $lists,block_map=hides
+  refused 1 "block_map is given"
+  attune explain --problem dtype=bf16,head_dim=64,heads=8,seqlen=64,key_indices=positions
+  refused 1 "key_indices is positions; op prefill does not take lists of keys"
+  attune explain --problem op=append_kv,dtype=bf16,head_dim=64,heads=8,seqlen=64,key_indices=positions
+  refused 1 "op append_kv does not take lists of keys"
+  attune explain --problem ${pages},key_indices=keys
+  refused 1 'key_indices is "keys"' "none, positions or places"
+}
+
 @test "arguments that the op does not have are refused by name" {
   attune explain --problem $slots,bias=fp32
   refused 1 "bias is given" "kv_lengths"

@@ -70,6 +70,16 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
                                               "kv=4096,mask=causal_bottom_right{}{}",
                                               heads, dims, pages, scores[specs->size() % 4]))));
+  for (const char* dtypes : {"bf16", "fp16,dtype_kv=int8", "fp16,dtype_kv=int8,kv_factors=keys"})
+    for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256"})
+      for (const char* lists :
+           {",key_indices=positions,page_size=16", ",key_indices=positions,packed_q=1,packed_kv=1",
+            ",key_indices=positions,softcap=30,alibi=1,sinks=fp32,packed_q=1",
+            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places,sinks=fp32"})
+        specs->push_back(spec_of(
+            parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q=2,"
+                                      "seqlen_kv=4096,listed_keys=2048{}",
+                                      dtypes, dims, lists))));
   for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
     for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
       for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",

@@ -94,7 +94,7 @@ std::set<std::string> argument_files(const LaunchStructure& structure) {
       {ArgumentPart::kDropout, "dropout_args.h"}, {ArgumentPart::kBase, "attention_args.h"},
       {ArgumentPart::kScales, "scale_args.h"},    {ArgumentPart::kGradients, "gradient_args.h"},
       {ArgumentPart::kCache, "cache_args.h"},     {ArgumentPart::kAppend, "append_args.h"},
-      {ArgumentPart::kRound, "round_args.h"}};
+      {ArgumentPart::kRound, "round_args.h"},     {ArgumentPart::kLists, "key_list_args.h"}};
   std::set<std::string> found;
   for (const StepStructure& step : structure.steps)
     for (const ArgumentPart part : step.parts) found.insert("shared/" + files.at(part));
@@ -110,7 +110,7 @@ std::string argument_structs(const std::string& source, const LaunchStructure& s
   for (const testing::Section& section : testing::sections_of(source)) {
     takes_all = takes_all || section.path == "shared/kernel_arguments.h";
     if (section.path.starts_with("shared/") &&
-        (section.path.ends_with("_args.h") || section.path == "shared/kernel_arguments.h"))
+        (section.path.ends_with("_args.h") || section.path.ends_with("_arguments.h")))
       texts[section.path] = comment_free(section.text);
   }
   if (!takes_all)

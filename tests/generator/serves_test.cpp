@@ -87,6 +87,7 @@ const std::map<std::string, std::string>& other_values() {
       {"batch_invariant", "1"},
       {"v_in_k", "1"},
       {"kv_factors", "keys"},
+      {"key_indices", "positions"},
       {"rotary", "bf16"},
       {"rotary_dim", "24"},
       {"rotary_interleaved", "1"},

@@ -277,6 +277,43 @@ TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
   EXPECT_EQ(refusal(), "accepted");
 }
 
+TEST(CacheCheck, ListsOfKeysAreNamed) {
+  const std::string text =
+      "op=attention_kvcache,dtype=fp16,head_dim=64,heads=4/2,batch=2,seqlen_q=1,seqlen_kv=64,"
+      "page_size=16";
+  const int list[4] = {};
+  Operands operands;
+  CacheArgs cache{};
+  KeyListArgs lists{};
+  operands.cache = &cache;
+  operands.lists = &lists;
+  const auto refusal = [&](const std::string& more) {
+    return testing::error_text(
+        [&] {
+          const Problem p = parse_problem(text + more);
+          check_cache(p, &cache);
+          check_lists(p, operands);
+        },
+        ErrorCode::kInvalidArgument);
+  };
+  const std::string positions = ",key_indices=positions", places = ",key_indices=places";
+  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices is a null pointer"));
+  lists.indices = list;
+  EXPECT_EQ(refusal(places), "accepted");
+  EXPECT_THAT(refusal(positions), HasSubstr("cache.page_table is a null pointer"));
+  lists.head_stride = -1;
+  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices_head_stride -1; must be at least 0"));
+  lists.head_stride = 0;
+  cache.page_table = list;
+  cache.page_table_stride = 4;
+  EXPECT_EQ(refusal(positions), "accepted");
+  EXPECT_THAT(refusal(places), HasSubstr("cache.page_table is given; must be NULL"));
+  EXPECT_THAT(refusal(""), HasSubstr("cache.key_indices is given; must be NULL"));
+  lists.indices = nullptr;
+  lists.counts = list;
+  EXPECT_THAT(refusal(""), HasSubstr("cache.key_counts is given; must be NULL"));
+}
+
 // A call may have more pages than the problem says; they must not overlap if rows are written.
 TEST(CacheCheck, PagesThatACallWritesMustNotOverlap) {
   const Problem p = parse_problem(

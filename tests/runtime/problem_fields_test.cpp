@@ -70,6 +70,8 @@ const std::map<std::string, std::string>& other_values() {
       {"num_pages", "7"},
       {"batch_invariant", "1"},
       {"kv_factors", "keys"},
+      {"key_indices", "places"},
+      {"listed_keys", "33"},
       {"rotary", "bf16"},
       {"rotary_dim", "24"},
       {"rotary_interleaved", "1"},

@@ -64,8 +64,50 @@ std::vector<int> disordered(const Problem& p, int64_t count, Random& random) {
   return list;
 }
 
-CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
-  Random random(seed);
+// Returns the number of keys that a list of row `row` may name: keys of its request, or places of
+// the cache.
+int64_t keys_to_list(const Problem& p, const CacheLists& lists, int64_t row) {
+  if (p.cache.key_indices == KeyIndices::kPlaces)
+    return pages_of_cache(p) * (p.cache.page_size > 0 ? p.cache.page_size : p.seqlen_kv);
+  int64_t request = p.seqlen_q > 0 ? row / p.seqlen_q : 0;
+  if (p.cache.packed_q) {
+    const auto next = std::upper_bound(lists.q_begins.begin(), lists.q_begins.end(), row);
+    request = std::min<int64_t>(next - lists.q_begins.begin() - 1, p.batch - 1);
+  }
+  return lists.kv_lengths[static_cast<size_t>(request)];
+}
+
+// Appends the list of a row: distinct keys, far apart. Checked lists may have entries without a
+// key.
+void add_list(int64_t keys, int64_t length, bool checked, Random& random, std::vector<int>* list) {
+  constexpr int64_t kStep = 7919;  // a prime
+  const int64_t first = at_most(std::max<int64_t>(keys - 1, 0), random);
+  for (int64_t i = 0; i < length; ++i) {
+    const bool is_none = i >= keys || (checked && at_most(9, random) == 0);
+    const int64_t step = keys % kStep == 0 ? 1 : kStep;
+    list->push_back(is_none ? -1 : static_cast<int>((first + i * step) % keys));
+  }
+}
+
+// Makes a list for each row that packed requests may have, and for each head if `by_head`.
+void add_key_lists(const Problem& p, bool checked, bool by_head, Random& random,
+                   CacheLists* lists) {
+  const int64_t length = keys_of_row(p, p), heads = by_head ? p.num_heads_kv : 1;
+  lists->key_row_stride = length * heads;
+  lists->key_head_stride = by_head ? length : 0;
+  for (int64_t row = 0; row < p.batch * p.seqlen_q; ++row) {
+    const int64_t keys = keys_to_list(p, *lists, row);
+    for (int64_t head = 0; head < heads; ++head)
+      add_list(keys, length, checked, random, &lists->key_indices);
+    if (checked)
+      lists->key_counts.push_back(row % 4 == 1   ? 0
+                                  : row % 4 == 3 ? at_most(length, random)
+                                                 : static_cast<int>(length));
+  }
+}
+
+// Makes all lists but those of keys.
+CacheLists lists_of_requests(const Problem& p, bool checked, Random& random) {
   CacheLists lists;
   for (int64_t request = 0; request < p.batch; ++request)
     lists.kv_lengths.push_back(checked ? checked_length(request, p.seqlen_kv, random)
@@ -90,6 +132,14 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   return lists;
 }
 
+CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
+  Random random(seed);
+  CacheLists lists = lists_of_requests(p, checked, random);
+  if (p.cache.key_indices != KeyIndices::kNone)
+    add_key_lists(p, checked, checked && p.num_heads_kv > 1 && seed % 2 == 0, random, &lists);
+  return lists;
+}
+
 // Lists all places of the cache in random order.
 std::vector<int> disordered_places(const Problem& p, uint64_t seed) {
   const int64_t of_page = p.cache.page_size > 0 ? p.cache.page_size : p.seqlen_kv;
@@ -102,6 +152,16 @@ std::vector<int> disordered_places(const Problem& p, uint64_t seed) {
 
 }  // namespace
 
+std::vector<int> CacheLists::listed_keys(int64_t row, int kv_head) const {
+  std::vector<int> keys;
+  if (key_row_stride == 0) return keys;
+  const int64_t length = key_head_stride > 0 ? key_head_stride : key_row_stride;
+  const auto first = key_indices.begin() + row * key_row_stride + kv_head * key_head_stride;
+  const auto count = key_counts.empty() ? length : key_counts[static_cast<size_t>(row)];
+  std::copy_if(first, first + count, std::back_inserter(keys), [](int key) { return key >= 0; });
+  return keys;
+}
+
 const int* CacheInputs::copied(const Device& device, const std::vector<int>& list) {
   if (list.empty()) return nullptr;
   const auto bytes = static_cast<int64_t>(list.size() * sizeof(int));
@@ -110,6 +170,11 @@ const int* CacheInputs::copied(const Device& device, const std::vector<int>& lis
   const auto* const data = reinterpret_cast<const int*>(memory.data());
   memory_.push_back(std::move(memory));
   return data;
+}
+
+KeyListArgs CacheInputs::keys_on_device(const Device& device, const CacheLists& lists) {
+  return {copied(device, lists.key_indices), copied(device, lists.key_counts), lists.key_row_stride,
+          lists.key_head_stride, 0};
 }
 
 CacheArgs CacheInputs::on_device(const Device& device, const CacheLists& lists) {
@@ -141,11 +206,24 @@ void CacheInputs::open(const Device& device, const Problem& problem, uint64_t se
   memory_.clear();
   lists_ = {};
   timed_ = checked_ = {};
+  has_lists_ = false;
   has_cache_ = describe(problem.op).has_cache;
   if (!has_cache_) return;
   lists_ = lists_of(problem, true, seed);
+  CacheLists timed = lists_of(problem, false, seed + 1);
+  checked_keys_ = keys_on_device(device, lists_);
+  timed_keys_ = keys_on_device(device, timed);
+  has_lists_ = problem.cache.key_indices != KeyIndices::kNone;
+  if (problem.cache.key_indices == KeyIndices::kPlaces) {  // places need no other lists of keys
+    CacheLists rows;
+    rows.q_begins = lists_.q_begins;
+    checked_ = on_device(device, rows);
+    rows.q_begins = timed.q_begins;
+    timed_ = on_device(device, rows);
+    return;
+  }
   checked_ = on_device(device, lists_);
-  timed_ = on_device(device, lists_of(problem, false, seed + 1));
+  timed_ = on_device(device, timed);
   open_places(device, problem, seed + 2);
 }
 

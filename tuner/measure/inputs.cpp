@@ -181,6 +181,7 @@ Operands Inputs::make_set(int64_t index) const {
   Operands set{};
   set.scores = &scores_;
   set.cache = cache_.timed();
+  set.lists = cache_.timed_keys();
   set.append = cache_.timed_places();
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor) {
@@ -255,6 +256,7 @@ Operands Inputs::poisoned() { return with_outputs_of(kPoison); }
 Operands Inputs::with_outputs_of(int byte) {
   Operands operands = set(0);
   operands.cache = cache_.checked();
+  operands.lists = cache_.checked_keys();
   operands.append = nullptr;
   for (const OperandSpec& operand : operands_) {
     if (!operand.written) continue;

@@ -62,7 +62,8 @@ class CacheExpectation final : public Expectation {
   }
 
  private:
-  // A request's [keys, heads, columns], and the factors [keys, heads].
+  // Keys of a request, or of all lists of its rows: [keys, heads, columns], and the factors [keys,
+  // heads].
   struct Rows {
     std::vector<float> values;
     int64_t heads, columns;
@@ -120,6 +121,24 @@ class CacheExpectation final : public Expectation {
     return all;
   }
 
+  // Returns the keys at these places of the cache.
+  Rows at_places(Role role, const std::vector<int>& places) const {
+    const OperandSpec& tensor = spec_of_role(role);
+    const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
+    Rows all{{}, tensor.heads, tensor.columns};
+    const int64_t of_key = tensor.heads * tensor.columns;
+    all.values.resize(places.size() * static_cast<size_t>(of_key));
+    for_each_index(static_cast<int64_t>(places.size()), [&](int64_t i) {
+      const int place = places[static_cast<size_t>(i)];
+      const std::vector<float> row = tensor_rows(bench_.device, tensor, view, place / tensor.rows,
+                                                 place % tensor.rows, place % tensor.rows + 1);
+      std::copy(row.begin(), row.end(), all.values.begin() + i * of_key);
+    });
+    for (const int place : places)
+      add_factors(role, place / tensor.rows, place % tensor.rows, place % tensor.rows + 1, &all);
+    return all;
+  }
+
   void add_factors(Role of, int64_t page, int64_t first, int64_t end, Rows* rows) const {
     const Role role = of == Role::kK ? Role::kKScale : Role::kVScale;
     const bool by_key = problem_.cache.kv_factors != KvFactors::kHeads;
@@ -139,12 +158,18 @@ class CacheExpectation final : public Expectation {
     const int64_t first = packed ? lists_.q_begins[index] : 0;
     const int64_t rows = packed ? lists_.q_begins[index + 1] - first : problem_.seqlen_q;
     if (rows == 0) return;
-    const Rows k = cached(Role::kK, request, length), v = cached(Role::kV, request, length);
+    const std::vector<int64_t> chosen = rows_of(rows, length);
+    const int64_t first_list = packed ? first : request * problem_.seqlen_q;
+    const std::vector<int> places = places_of(chosen, first_list);
+    const bool has_places = problem_.cache.key_indices == KeyIndices::kPlaces;
+    const auto keys_of = [&](Role role) {
+      return has_places ? at_places(role, places) : cached(role, request, length);
+    };
+    const Rows k = keys_of(Role::kK), v = keys_of(Role::kV);
     const int64_t batch = packed ? 0 : request;
     const Rows q{tensor_rows(bench_.device, spec_of_role(Role::kQ), bench_.inputs.set(0).q, batch,
                              first, first + rows),
                  problem_.num_heads_q, problem_.head_dim_qk};
-    const std::vector<int64_t> chosen = rows_of(rows, length);
     const auto heads = static_cast<int64_t>(problem_.num_heads_q);
     const auto count = static_cast<int64_t>(chosen.size()) * heads;
     const size_t before = expected_.size();
@@ -153,9 +178,20 @@ class CacheExpectation final : public Expectation {
       const int64_t row = chosen[static_cast<size_t>(i / heads)];
       const auto head = static_cast<int>(i % heads);
       expected_[before + static_cast<size_t>(i)] =
-          expected_row(request, q.at(row, head), k, v, {length - rows + row, rows, length, head},
+          expected_row(request, q.at(row, head), k, v,
+                       {length - rows + row, rows, length, first_list + row, head, places},
                        {batch, first + row, head});
     });
+  }
+
+  // Returns all places that the lists of the chosen rows name, in order.
+  std::vector<int> places_of(const std::vector<int64_t>& rows, int64_t first_list) const {
+    std::set<int> places;
+    if (problem_.cache.key_indices != KeyIndices::kPlaces) return {};
+    for (const int64_t row : rows)
+      for (int head = 0; head < problem_.num_heads_kv; ++head)
+        for (const int place : lists_.listed_keys(first_list + row, head)) places.insert(place);
+    return {places.begin(), places.end()};
   }
 
   // Returns all rows; or the first, the last and some rows between them, at different positions in
@@ -172,8 +208,9 @@ class CacheExpectation final : public Expectation {
   }
 
   struct Query {
-    int64_t position, rows, length;
+    int64_t position, rows, length, list;
     int head;
+    const std::vector<int>& places;  // of the keys, if lists name places
   };
 
   bool sees(const Query& query, int64_t key) const {
@@ -183,40 +220,54 @@ class CacheExpectation final : public Expectation {
     return p.window_right < 0 || key <= query.position + p.window_right;
   }
 
+  // Returns the keys that a row sees, as indices into Rows.
+  std::vector<int64_t> keys_of(const Query& query, int kv_head) const {
+    std::vector<int64_t> keys;
+    if (problem_.cache.key_indices == KeyIndices::kNone) {
+      for (int64_t key = 0; key < query.length; ++key)
+        if (sees(query, key)) keys.push_back(key);
+      return keys;
+    }
+    for (const int key : lists_.listed_keys(query.list, kv_head)) {
+      const auto at = std::lower_bound(query.places.begin(), query.places.end(), key);
+      const bool is_place = problem_.cache.key_indices == KeyIndices::kPlaces;
+      keys.push_back(is_place ? at - query.places.begin() : key);
+    }
+    return keys;
+  }
+
   ExpectedRow expected_row(int64_t request, const float* q, const Rows& k, const Rows& v,
                            const Query& query, const RowPlace& place) const {
     const Problem& p = problem_;
     const int kv_head = query.head / (p.num_heads_q / p.num_heads_kv);
-    std::vector<double> scores(static_cast<size_t>(query.length),
-                               -std::numeric_limits<double>::infinity());
+    const std::vector<int64_t> keys = keys_of(query, kv_head);
+    std::vector<double> scores;
     double largest = sink(query.head);
-    for (int64_t key = 0; key < query.length; ++key) {
-      if (!sees(query, key)) continue;
+    for (const int64_t key : keys) {
       double dot = 0;
       for (int i = 0; i < p.head_dim_qk; ++i)
         dot += static_cast<double>(q[i]) * static_cast<double>(k.at(key, kv_head)[i]);
-      double& score = scores[static_cast<size_t>(key)];
-      score = scores_
-                  .at(dot * k.factor(key, kv_head) * static_cast<double>(p.scale()), request,
-                      query.head, query.position, key, {query.rows, query.length})
-                  .value;
-      largest = std::max(largest, score);
+      scores.push_back(scores_
+                           .at(dot * k.factor(key, kv_head) * static_cast<double>(p.scale()),
+                               request, query.head, query.position, key, {query.rows, query.length})
+                           .value);
+      largest = std::max(largest, scores.back());
     }
     ExpectedRow row{place, std::vector<float>(static_cast<size_t>(p.head_dim_v)), -INFINITY};
-    if (std::isfinite(largest)) fill(scores, largest, v, kv_head, query.head, &row);
+    if (std::isfinite(largest)) fill(keys, scores, largest, v, kv_head, query.head, &row);
     return row;
   }
 
-  void fill(const std::vector<double>& scores, double largest, const Rows& v, int kv_head, int head,
-            ExpectedRow* row) const {
+  void fill(const std::vector<int64_t>& keys, const std::vector<double>& scores, double largest,
+            const Rows& v, int kv_head, int head, ExpectedRow* row) const {
     std::vector<double> sums(row->values.size());
     double sum = std::exp(sink(head) - largest);
-    for (size_t key = 0; key < scores.size(); ++key) {
-      const double weight = std::exp(scores[key] - largest);
+    for (size_t at = 0; at < keys.size(); ++at) {
+      const double weight = std::exp(scores[at] - largest);
       if (weight == 0) continue;
       sum += weight;
-      const float* const values = v.at(static_cast<int64_t>(key), kv_head);
-      const double scaled = weight * v.factor(static_cast<int64_t>(key), kv_head);
+      const float* const values = v.at(keys[at], kv_head);
+      const double scaled = weight * v.factor(keys[at], kv_head);
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += scaled * static_cast<double>(values[i]);
     }
     for (size_t i = 0; i < sums.size(); ++i) row->values[i] = static_cast<float>(sums[i] / sum);

@@ -51,9 +51,32 @@ void check_features(const Problem& p) {
   }
 }
 
+// A list itself says which keys a row sees, so masks would hide what the caller has chosen.
+void check_lists(const Problem& p) {
+  if (p.cache.key_indices == KeyIndices::kNone) return;
+  const auto name = key_indices_name(p.cache.key_indices);
+  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
+    refuse(
+        fmt::format("key_indices is {}, mask is {} and the window is {}:{}; must be mask none "
+                    "without a window: lists name the keys that a row sees",
+                    name, mask_name(p.mask), p.window_left, p.window_right));
+  if (p.cache.key_indices == KeyIndices::kPositions) return;
+  if (p.cache.packed_kv)
+    refuse(
+        "key_indices is places and packed_kv is 1; packed_kv must be 0: places are in pages or "
+        "slots, and packed keys are a cache of one slot");
+  for (const ScoreFeature* feature : score_features())
+    if (feature->is_on(p) && !feature->of_score_alone)
+      refuse(
+          fmt::format("key_indices is places and {} is given, which depends on positions of keys; "
+                      "key_indices must be positions",
+                      feature->field));
+}
+
 void check(const Problem& p) {
   check_cached_problem(p, "attention_kvcache");
   check_features(p);
+  check_lists(p);
   if (p.mask == Mask::kCausalTopLeft)
     refuse(
         "mask is causal_top_left; op attention_kvcache takes none or causal_bottom_right, since "
@@ -87,10 +110,10 @@ OperandList operands(const Problem& p) {
   return all;
 }
 
-// Assumes that all requests have the full length.
+// Assumes that all requests have the full length, and all lists.
 double flops(const Problem& p) {
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
-         static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_kv) * p.num_heads_q;
+         static_cast<double>(p.seqlen_q) * static_cast<double>(keys_of_row(p, p)) * p.num_heads_q;
 }
 
 }  // namespace
@@ -120,6 +143,20 @@ void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandLis
   }
 }
 
+int64_t keys_of_row(const SpecFields& fields, const Shape& shape) {
+  const bool has_lists = fields.cache.key_indices != KeyIndices::kNone;
+  return has_lists && shape.listed_keys > 0 ? shape.listed_keys : shape.seqlen_kv;
+}
+
+Shape line_shape(const SpecFields& fields, const Shape& shape) {
+  if (fields.cache.key_indices == KeyIndices::kNone) return shape;
+  Shape line = shape;
+  line.batch = shape.batch * shape.seqlen_q;
+  line.seqlen_q = 1;
+  line.seqlen_kv = keys_of_row(fields, shape);
+  return line;
+}
+
 int64_t pages_of_request(const Problem& p) {
   return p.cache.page_size > 0 ? (p.seqlen_kv + p.cache.page_size - 1) / p.cache.page_size : 1;
 }
@@ -131,6 +168,7 @@ int64_t pages_of_cache(const Problem& p) {
 
 Problem canonical_of_cache(const Problem& asked) {
   Problem p = asked;
+  if (p.cache.key_indices != KeyIndices::kNone && p.listed_keys == 0) p.listed_keys = p.seqlen_kv;
   const bool is_last_alone = p.seqlen_q <= 1;
   if (p.mask != Mask::kNone || is_last_alone) p.window_right = -1;
   if (is_last_alone) p.mask = Mask::kNone;

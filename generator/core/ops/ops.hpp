@@ -70,6 +70,11 @@ void add_cache_factors(const Problem& problem, int64_t pages, int64_t keys, Oper
 // Returns the number of pages (or slots) in a call's k and v: Problem::num_pages, or the most that
 // the requests can need.
 int64_t pages_of_cache(const Problem& problem);
+// Returns the most keys that a row sees: the length of its list if it has one, else seqlen_kv.
+int64_t keys_of_row(const SpecFields& fields, const Shape& shape);
+// Returns the shape of the requests between which decode kernels share their work: with lists of
+// keys each row of q is a request whose keys are the entries of its list.
+Shape line_shape(const SpecFields& fields, const Shape& shape);
 // Returns the entries per row of the page table, the pages of the longest request.
 int64_t pages_of_request(const Problem& problem);
 // Returns the canonical form: one text for all equal problems. For example, a single row per

@@ -42,12 +42,21 @@ void validate(const KernelSpec& spec) {
   validate(problem_of(spec, Shape{1, 1, 1, spec.gqa_ratio, 1}));
 }
 
-void validate(const Shape& shape) { validate(problem_of(KernelSpec{}, shape)); }
+void validate(const Shape& shape) {
+  Shape plain = shape;
+  plain.listed_keys = 0;
+  validate(problem_of(KernelSpec{}, plain));
+  plain.seqlen_kv = shape.listed_keys;  // has the same limit
+  validate(problem_of(KernelSpec{}, plain));
+}
 
 std::string bucket_of(const Shape& s) {
-  return fmt::format("v1:rows={},seqlen_q={},seqlen_kv={}",
-                     round_up_to_power_of_two(s.batch * s.num_heads_q),
-                     round_up_to_power_of_two(s.seqlen_q), round_up_to_power_of_two(s.seqlen_kv));
+  std::string text = fmt::format(
+      "v1:rows={},seqlen_q={},seqlen_kv={}", round_up_to_power_of_two(s.batch * s.num_heads_q),
+      round_up_to_power_of_two(s.seqlen_q), round_up_to_power_of_two(s.seqlen_kv));
+  if (s.listed_keys > 0)
+    text += fmt::format(",listed_keys={}", round_up_to_power_of_two(s.listed_keys));
+  return text;
 }
 
 }  // namespace attune

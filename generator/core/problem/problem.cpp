@@ -109,6 +109,16 @@ void check_kv_factors(const Problem& p, const OpDescription& op) {
     refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads or keys", op.name));
 }
 
+void check_key_indices(const Problem& p, const OpDescription& op) {
+  const bool has_lists = p.cache.key_indices != KeyIndices::kNone;
+  if (has_lists && (!op.has_cache || op.appends))
+    refuse(fmt::format("key_indices is {}; op {} does not take lists of keys: must be none",
+                       key_indices_name(p.cache.key_indices), op.name));
+  if (!has_lists && p.listed_keys != 0)
+    refuse(fmt::format("listed_keys is {} and key_indices is none; listed_keys must be 0",
+                       p.listed_keys));
+}
+
 void check_no_rotary(const Problem& p, const std::string& op) {
   if (p.append.rotary != ScoreTensor::kNone)
     refuse(fmt::format("rotary is {}; op {} rotates nothing: must be none",
@@ -148,6 +158,7 @@ void validate(const Problem& p) {
   check_length("batch", p.batch);
   check_length("seqlen_q", p.seqlen_q);
   check_length("seqlen_kv", p.seqlen_kv);
+  check_length("listed_keys", p.listed_keys);
   check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   const OpDescription& op = describe(p.op);
@@ -173,6 +184,7 @@ void validate(const Problem& p) {
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
   check_kv_factors(p, op);
+  check_key_indices(p, op);
   if (p.cache.batch_invariant && (!op.has_cache || op.appends))
     refuse(fmt::format("batch_invariant is 1; op {} does not take it: must be 0", op.name));
   if (p.cache.v_in_k && (!op.has_cache || op.appends))
@@ -203,6 +215,7 @@ constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
 constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
                                                 "sinks", "load", "load_diagonals"};
 constexpr std::string_view kKvFactors[] = {"heads", "keys", "made"};
+constexpr std::string_view kKeyIndices[] = {"none", "positions", "places"};
 constexpr int kAllRepeats = 15;
 }  // namespace
 
@@ -234,6 +247,16 @@ KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
   refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys or made", text));
+}
+
+std::string_view key_indices_name(KeyIndices indices) {
+  return kKeyIndices[static_cast<size_t>(indices)];
+}
+
+KeyIndices parse_key_indices(std::string_view text) {
+  for (size_t i = 0; i < std::size(kKeyIndices); ++i)
+    if (text == kKeyIndices[i]) return static_cast<KeyIndices>(i);
+  refuse(fmt::format("key_indices is \"{}\"; must be none, positions or places", text));
 }
 
 std::string gradients_text(Gradients asked) {

@@ -105,6 +105,15 @@ enum class KvFactors : int {
 std::string_view kv_factors_name(KvFactors factors);  // "heads", "keys"
 KvFactors parse_kv_factors(std::string_view text);
 
+// The meaning of an entry in a call's lists of keys (templates/shared/key_list_args.h).
+enum class KeyIndices : int {
+  kNone = 0,       // no lists: rows see all keys of their request, as far as masks show them
+  kPositions = 1,  // indices of keys in the row's request
+  kPlaces = 2,     // places in the cache: page * page_size + index in the page
+};
+std::string_view key_indices_name(KeyIndices indices);  // "none", "positions"
+KeyIndices parse_key_indices(std::string_view text);
+
 // A Problem's fields are in three structs, so that KernelSpec and Shape can inherit theirs. Fields
 // that only some ops have are in parts. The C struct attune_problem has the same parts. A new field
 // is a member here and a line in problem_fields.cpp.
@@ -153,6 +162,7 @@ struct CacheFields {
   bool batch_invariant = false;  // a request's bits do not depend on the others
   bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory
   KvFactors kv_factors = KvFactors::kHeads;
+  KeyIndices key_indices = KeyIndices::kNone;  // each row sees only the keys that a list names
 
   bool operator==(const CacheFields&) const = default;
 };
@@ -208,6 +218,8 @@ struct Shape {
   int64_t seqlen_kv = 0;
   int num_heads_q = 1;
   int num_heads_kv = 1;
+  // The length of a row's list of keys, for problems with key_indices. 0: seqlen_kv.
+  int64_t listed_keys = 0;
 
   bool operator==(const Shape&) const = default;
 };

@@ -43,6 +43,7 @@ inline std::string text_of(VLayout value) { return std::string(v_layout_name(val
 inline std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
 inline std::string text_of(BlockMapUse value) { return std::string(block_map_use_name(value)); }
 inline std::string text_of(KvFactors value) { return std::string(kv_factors_name(value)); }
+inline std::string text_of(KeyIndices value) { return std::string(key_indices_name(value)); }
 inline std::string text_of(Gradients value) { return gradients_text(value); }
 inline std::string text_of(ScoreGradient value) { return std::string(score_gradient_name(value)); }
 inline std::string text_of(Repeats value) { return repeats_text(value); }
@@ -78,6 +79,7 @@ inline void read(Text key, Text text, ProgramDigest* value) {
 inline void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
 inline void read(Text, Text text, BlockMapUse* value) { *value = parse_block_map_use(text); }
 inline void read(Text, Text text, KvFactors* value) { *value = parse_kv_factors(text); }
+inline void read(Text, Text text, KeyIndices* value) { *value = parse_key_indices(text); }
 inline void read(Text, Text text, Gradients* value) { *value = parse_gradients(text); }
 inline void read(Text, Text text, ScoreGradient* value) { *value = parse_score_gradient(text); }
 inline void read(Text, Text text, Repeats* value) { *value = parse_repeats(text); }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "generator/core/ops/ops.hpp"
 #include "generator/families/served.hpp"
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
@@ -18,7 +19,7 @@ class DecodeCpu final : public KernelTemplate {
   std::string_view name() const override { return "decode_cpu"; }
   std::string_view source_path() const override { return "cpu/decode/decode_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/decode/decode_cpu_knobs.hpp"; }
-  const Served& serves() const override { return serves_caches(); }
+  const Served& serves() const override { return serves_lists(); }
   bool applies_whole_programs() const override { return true; }
 
   // Tiles decide where work items are cut, so they affect bits.
@@ -43,14 +44,15 @@ class DecodeCpu final : public KernelTemplate {
     return {{"int", "kVectorBytes", std::to_string(arch.vector_bytes)}, {"int", "kVectors", "1"}};
   }
 
-  LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {
-        .steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kCache}},
-                  {.entry = "attune_join", .parts = {ArgumentPart::kBase, ArgumentPart::kCache}}},
-        .workspace = {{.name = "parts"}}};
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kCache};
+    if (spec.cache.key_indices != KeyIndices::kNone) parts.push_back(ArgumentPart::kLists);
+    return {.steps = {{.parts = parts}, {.entry = "attune_join", .parts = parts}},
+            .workspace = {{.name = "parts"}}};
   }
-  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& of_call,
                     const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     const int64_t items =
         shape.batch * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
@@ -74,7 +76,8 @@ class DecodeCpu final : public KernelTemplate {
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
-                        const Shape& shape, const DeviceFacts& device) const override {
+                        const Shape& of_call, const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     const double keys = static_cast<double>(config.at("keys"));
     const double tiles = static_cast<double>(shape.batch * shape.num_heads_kv) *
                          std::ceil(static_cast<double>(shape.seqlen_kv) / keys);

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/ops/ops.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/limits.hpp"
 #include "generator/families/served.hpp"
@@ -40,6 +41,7 @@ constexpr int kOtherRegisters = 80, kOtherRegistersOfScores = 90;
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
 constexpr int kRegistersOfChunks = 8;    // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
+constexpr int kRegistersOfLists = 16;    // keys and pages of three tiles
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
 
@@ -71,6 +73,8 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
 
 bool has_key_factors(const KernelSpec& spec) { return spec.cache.kv_factors != KvFactors::kHeads; }
 
+bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
+
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
 // True if rows of K are whole lines of 128 bytes, and more than one.
 bool row_has_lines(const KernelSpec& spec) {
@@ -81,10 +85,11 @@ bool row_has_lines(const KernelSpec& spec) {
 int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
   const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
+  const int keys = has_lists(spec) ? decode_key_bytes(as_int(config, "keys")) : 0;
   return decode_shared(warps, warps / warps_of_ring(config), kv_slots, slot_bytes(spec, config),
                        spec.head_dim_qk)
              .bytes +
-         warps * kv_slots * factors;
+         warps * kv_slots * (factors + keys);
 }
 
 int register_limit(const Config& config) {
@@ -98,7 +103,8 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
   const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
                           (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
-                    (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0);
+                    (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0) +
+                    (has_lists(spec) ? kRegistersOfLists : 0);
   return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
                                       conversions + loads);
 }
@@ -109,6 +115,8 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
           [spec, sm = arch.compute_capability](const Config& config) -> std::optional<std::string> {
             const int64_t loads = config.at("loads"), keys = config.at("keys");
             const int64_t heads = config.at("heads");
+            if (loads != kChunks && has_lists(spec))
+              return fmt::format("loads is {}; must be 0, since listed keys lie apart", loads);
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
             if (loads == kTogether && has_key_factors(spec))
@@ -252,12 +260,13 @@ class DecodeSm80 final : public KernelTemplate {
   std::string_view name() const override { return "decode_sm80"; }
   std::string_view source_path() const override { return "cuda/decode_sm80/decode_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/decode_sm80/decode_sm80_knobs.cuh"; }
-  const Served& serves() const override { return serves_caches(); }
+  const Served& serves() const override { return serves_lists(); }
   bool applies_whole_programs() const override { return true; }
   // The kernel reads keys again for each 16 rows. With batch_invariant another family takes all
   // longer requests, because the choice must not depend on which family is faster.
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
+    if (has_lists(spec)) return Fit::kWell;  // each row has keys of its own
     if (spec.cache.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
     return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
   }
@@ -312,6 +321,7 @@ class DecodeSm80 final : public KernelTemplate {
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
                        .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))};
     step.parts.push_back(ArgumentPart::kCache);
+    if (has_lists(spec)) step.parts.push_back(ArgumentPart::kLists);
     step.early = true;  // with griddepcontrol, waits for the previous grid
     const bool together = config.at("loads") == kTogether;
     if (has_boxes(config))
@@ -327,8 +337,9 @@ class DecodeSm80 final : public KernelTemplate {
                           {.name = "parts", .zeroed = config.at("waits") != 0}}};
   }
 
-  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& of_call,
                     const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     const int64_t blocks = device.sm_count * config.at("blocks_per_sm");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
     const int64_t items = shape.batch * shape.num_heads_kv *
@@ -355,7 +366,8 @@ class DecodeSm80 final : public KernelTemplate {
   // keys. The time is what the busiest multiprocessor reads, at a rate that depends on bytes in
   // flight, or the longest chain of a warp's work. The ends of pieces and joins are added.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
-                        const Shape& shape, const DeviceFacts& device) const override {
+                        const Shape& of_call, const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
     const double warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
     const double blocks_of_sm = as_int(config, "blocks_per_sm"), slot = bytes_of_tile(spec, config);

@@ -78,6 +78,17 @@ typedef enum attune_kv_factors {
   ATTUNE_KV_FACTORS_MADE = 2
 } attune_kv_factors;
 
+/* The meaning of an entry in a call's lists of keys. */
+typedef enum attune_key_indices {
+  /* No lists: rows see all keys of their request, as far as masks show them. */
+  ATTUNE_KEY_INDICES_NONE = 0,
+  /* The index of a key in the row's request, from 0 to its number of keys - 1. */
+  ATTUNE_KEY_INDICES_POSITIONS = 1,
+  /* The place of a key in the cache: page * page_size + index in the page, or slot * seqlen_kv +
+   * index in the slot. kv_lengths, page_table and slots must then be NULL. */
+  ATTUNE_KEY_INDICES_PLACES = 2
+} attune_key_indices;
+
 /* Lists are on the device, have elements of 32 bits, and must stay valid until the work of the
  * call is done. kv_lengths and slots may be NULL. page_table must be given with pages, q_begins
  * with packed_q and kv_begins with packed_kv. Each list that the problem does not use must be
@@ -112,6 +123,19 @@ typedef struct attune_cache_operands {
   /* The number of pages, slots or packed rows that k and v have in this call. 0 = the number that
    * the problem has. */
   int64_t num_pages;
+
+  /* ---- Lists of keys, for problems with key_indices; else NULL and 0 ---- */
+  /* [rows, 1 or num_heads_kv, listed_keys]: the keys that each row sees. Row i of request b is row
+   * b * seqlen_q + i, or row q_begins[b] + i. A key that is named twice counts twice. An entry that
+   * names no key, such as -1, is skipped. With ATTUNE_CHECK_WORKSPACE=1 in the environment, entries
+   * out of range other than -1, and keys that are named twice, are refused. */
+  const int32_t* key_indices;
+  /* [rows]: how many entries of a row's list are read. NULL = listed_keys each. */
+  const int32_t* key_counts;
+  /* The number of entries from one row to the next. */
+  int64_t key_indices_row_stride;
+  /* The number of entries from one head of k to the next. 0 = all heads share a row's list. */
+  int64_t key_indices_head_stride;
 } attune_cache_operands;
 
 #ifdef __cplusplus

@@ -96,8 +96,14 @@ typedef struct attune_problem_cache {
   int32_t v_in_k;
   /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
   int32_t kv_factors;
+  /* ATTUNE_ATTENTION_KVCACHE only, with key_indices: the length of each row's list of keys. 0
+   * (default) = seqlen_kv. */
+  int64_t listed_keys;
+  /* attune_key_indices, ATTUNE_ATTENTION_KVCACHE only: each row of q sees only the keys that its
+   * list names. Default ATTUNE_KEY_INDICES_NONE. */
+  int32_t key_indices;
   /* For later fields. Must be 0. */
-  int32_t reserved[8];
+  int32_t reserved[5];
 } attune_problem_cache;
 
 /* The rotary embedding of ATTUNE_APPEND_KV. */

@@ -64,7 +64,8 @@ static StructType dropout_struct =
 #define S attune_cache_operands
 static StructType cache_struct =
     STRUCT("CacheOperands", 1, F(kv_lengths), F(q_begins), F(page_table), F(page_table_stride),
-           F(slots), F(kv_begins), F(num_pages));
+           F(slots), F(kv_begins), F(num_pages), F(key_indices), F(key_counts),
+           F(key_indices_row_stride), F(key_indices_head_stride));
 #undef S
 #define S attune_append_operands
 static StructType append_struct =

@@ -27,7 +27,7 @@ static const Field fields[] = {
     BACKWARD(gradients), BACKWARD(score_gradient), BACKWARD(load), BACKWARD(repeats),
     BACKWARD(accumulate), BACKWARD(deterministic),
     CACHE(num_pages), CACHE(page_size), CACHE(packed_q), CACHE(packed_kv), CACHE(batch_invariant),
-    CACHE(v_in_k), CACHE(kv_factors),
+    CACHE(v_in_k), CACHE(kv_factors), CACHE(listed_keys), CACHE(key_indices),
     APPEND(rotary), APPEND(rotary_dim), APPEND(rotary_interleaved), APPEND(rotary_q),
     ROW(rotation, quantise.rotation),
     {NULL, kInt32, 0, NULL}};

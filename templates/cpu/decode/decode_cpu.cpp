@@ -9,7 +9,8 @@
 // and nothing is converted.
 //
 // q, k, v, o: fp32, bf16 or fp16. k and v may also be e4m3, e5m2 or int8, with a factor for each
-// head, or for each key of a head. Any head dims; pages of any size, or slots.
+// head, or for each key of a head. Any head dims; pages of any size, or slots. With lists of keys
+// each row sees the keys that its list names (key_lists.hpp).
 #include "cpu/decode/decode_cpu_knobs.hpp"
 
 #include "shared/kernel_arguments.h"
@@ -63,10 +64,13 @@ inline void score_row(const KernelArguments& args, const DecodeItem& item, const
   const int position = item.position(r), places = block.places;
   for (int place = 0; place < places; ++place) {
     float score = scores[place] * factor;
-    const int at = block.key_at(place);
-    const int key = block.first + (at < block.count ? at : 0);
-    score = score_of(args.scores, score, batch, head, kv_head, position, key);
+    score = score_of(args.scores, score, batch, head, kv_head, position, block.key_of(place));
     scores[place] = score * kLog2E;
+  }
+  if constexpr (kKeyLists) {
+    for (int place = 0; place < places; ++place)
+      if (!block.has(place)) scores[place] = -kInfinity;
+    return;
   }
   const int last = block.first + block.count - 1;
   if (seen.first <= block.first && last <= seen.last && places == block.count) return;
@@ -98,7 +102,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
   const int places = block.places;
-  score_row(with_lengths(args, item.request), item, block, r, rows.seen[r], scores);
+  score_row(with_lengths(args, item.whole()), item, block, r, rows.seen[r], scores);
   const float before = rows.largest[r];
   Panel most = before;
   for (int place = 0; place < places; place += kPanelRows)
@@ -120,10 +124,10 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
   rows.sum[r] += sum_of(sum);
 }
 
-// Adds a block of keys to the rows of all heads. `next` is the following block.
+// Adds a block of keys to the rows of its heads. `next` is the following block.
 inline void add_block(const KernelArguments& args, const DecodePiece& piece, const KeyBlock& block,
                       const KeyBlock& next, int count, const RowStates& rows) {
-  const int heads = args.num_heads_kv;
+  const int heads = block.heads.count;
   const BlockReader<kHeadDimQk, kStepKeys> k(args.k, block, block.k, heads);
   const BlockReader<kHeadDimV, kStepValues> v(args.v, block, block.v, heads);
   const BlockReader<kHeadDimQk, kStepKeys> next_k(args.k, next, next.k, heads);
@@ -136,7 +140,7 @@ inline void add_block(const KernelArguments& args, const DecodePiece& piece, con
       },
       [&](int i) { v.fetch(i); });
   for (int head = 0; head < heads; ++head) {
-    const DecodeItem item(args, args.cache, piece.request, piece.item, head);
+    const DecodeItem item(args, piece.request, piece.item, block.heads.first + head);
     for (int r = 0; r < count; ++r) weigh_row(args, item, block, r, rows.from(head * count));
   }
   v.each_step(
@@ -186,10 +190,11 @@ inline float* part_row(const KernelArguments& args, int slot, int head, int r) {
 // one; the number is even.
 inline int part_slots(const KernelArguments& args, int num_threads) {
   if constexpr (!kBatchInvariant) return 2 * num_threads;
-  const int tiles = (args.seqlen_kv + kKeys - 1) / kKeys;
+  const int tiles = (line_keys(args) + kKeys - 1) / kKeys;
   const int parts = most_chunks(tiles, kLeastChunkKeys / kKeys);
-  const int items = decode_row_tiles(args.seqlen_q, kGqaRatio);
-  return (args.batch * items * parts + 1) / 2 * 2;
+  const int items = decode_row_tiles(line_rows(args), kGqaRatio);
+  const int requests = kKeyLists ? args.batch * args.seqlen_q : args.batch;
+  return (requests * items * parts + 1) / 2 * 2;
 }
 
 inline RowStates states_of(const KernelArguments& args, int thread, int num_threads) {
@@ -225,26 +230,33 @@ inline void end_rows(const KernelArguments& args, const DecodeItem& item, const 
   }
 }
 
-inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
+inline void attend_heads(const KernelArguments& args, const DecodePiece& piece, HeadRange heads,
                          const RowStates& rows) {
   const auto item_of = [&](int head) {
-    return DecodeItem(args, args.cache, piece.request, piece.item, head);
+    return DecodeItem(args, piece.request, piece.item, heads.first + head);
   };
   const DecodeItem first = item_of(0);
   const int length = first.request.length, last = piece.end * kKeys;
   const int end = last < length ? last : length;
   if (first.rows <= 0) return;
-  const CachedRows cached(args.cache, first);
-  for (int head = 0; head < args.num_heads_kv; ++head)
+  const LineKeys cached(args, first, heads.first);
+  for (int head = 0; head < heads.count; ++head)
     begin_rows(args, item_of(head), rows.from(head * first.rows));
-  KeyBlock block(args, cached, piece.begin * kKeys, end);
+  KeyBlock block(args, heads, cached, piece.begin * kKeys, end);
   while (block.count > 0) {
-    const KeyBlock next(args, cached, block.first + block.count, end);
+    const KeyBlock next(args, heads, cached, block.first + block.count, end);
     add_block(args, piece, block, next, first.rows, rows);
     block = next;
   }
-  for (int head = 0; head < args.num_heads_kv; ++head)
+  for (int head = 0; head < heads.count; ++head)
     end_rows(args, item_of(head), piece, rows.from(head * first.rows));
+}
+
+inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
+                         const RowStates& rows) {
+  const int together = heads_together(args);
+  for (int head = 0; head < args.num_heads_kv; head += together)
+    attend_heads(args, piece, {head, together}, rows);
 }
 
 // Joins row `r` of an item from the parts of workers `first` to `last`, or, if each item is cut by
@@ -275,15 +287,16 @@ struct DecodeLine {
   const KernelArguments& args;
 
   DecodeTiles tiles_of(int request) const {
-    const DecodeRequest made = decode_request<kHasBegins, kHasKeyBegins>(args, args.cache, request);
+    const DecodeRequest made = LineRequest(args, request).request;
     return decode_tiles(made.length, made.rows, kWindowLeft, kKeys);
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
     range.tile_overhead = kCharge;
     range.cut_each(kKeys);
-    range.items = decode_row_tiles(args.seqlen_q, kGqaRatio);
+    range.items = decode_row_tiles(line_rows(args), kGqaRatio);
     int total = 0;
-    for (int request = 0; request < args.batch; ++request) total += range.cost(tiles_of(request));
+    for (int request = 0; request < line_requests(args); ++request)
+      total += range.cost(tiles_of(request));
     range.take(total, workers, 1, worker);
   }
 };
@@ -297,7 +310,8 @@ extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_th
   DecodeWalk walk{0, 0, line.range.begin};  // next() skips the requests before the range
   DecodePiece piece;
   const RowStates rows = states_of(args, thread, num_threads);
-  while (walk.next(line.range, args.batch, tiles_of, &piece)) attend_piece(args, piece, rows);
+  while (walk.next(line.range, line_requests(args), tiles_of, &piece))
+    attend_piece(args, piece, rows);
 }
 
 // Joins the parts, item by item.
@@ -309,17 +323,17 @@ extern "C" void attune_join(const AttentionArgs* given, int thread, int num_thre
   const auto join = [&](int request, int item, int first, int last) __attribute__((always_inline)) {
     for (int head = 0; head < args.num_heads_kv; ++head) {
       if (number++ % num_threads != thread) continue;
-      const DecodeItem joined(args, args.cache, request, item, head);
+      const DecodeItem joined(args, request, item, head);
       for (int r = 0; r < joined.rows; ++r) join_row(args, joined, first, last, r);
     }
   };
   if constexpr (kBatchInvariant) {
-    each_cut_item(line, args.batch, [&](int request, int item, int slot, int parts) {
+    each_cut_item(line, line_requests(args), [&](int request, int item, int slot, int parts) {
       join(request, item, slot, slot + parts - 1);
     });
     return;
   }
-  for (int request = 0; request < args.batch; ++request) {
+  for (int request = 0; request < line_requests(args); ++request) {
     const int tiles = line.tiles_of(request).count, cost = tiles + line.range.tile_overhead;
     for (int item = 0; item < line.range.items; ++item, start += cost) {
       const int first = (start + line.range.tile_overhead) / line.range.share;

@@ -3,6 +3,7 @@
 // beyond the head dim are zero.
 #pragma once
 
+#include "cpu/decode/key_lists.hpp"  // where kKeyLists, else none/
 #include "cpu/parts/simd.hpp"
 #include "shared/key_factors.h"
 #include "shared/layouts/decode_layout.h"
@@ -54,22 +55,17 @@ struct DecodeRule {
 };
 
 // An item, like that of cuda/decode_sm80/decode_items.cuh, but with all heads of K.
-struct DecodeItem {
-  DecodeRequest request;
-  int number, kv_head, first, rows;
+struct DecodeItem : LineRequest {
+  int kv_head, first, rows;
 
-  DecodeItem(const AttentionArgs& args, const CacheArgs& cache, int of_request, int row_tile,
-             int head)
-      : request(decode_request<kHasBegins, kHasKeyBegins>(args, cache, of_request)),
-        number(of_request),
-        kv_head(head),
-        first(row_tile * kDecodeRows) {
+  DecodeItem(const KernelArguments& args, int of_line, int row_tile, int head)
+      : LineRequest(args, of_line), kv_head(head), first(row_tile * kDecodeRows) {
     const int left = request.rows * kGqaRatio - first;
     rows = left < kDecodeRows ? left : kDecodeRows;
   }
   int token(int row) const { return (first + row) / kGqaRatio; }
   int head(int row) const { return kv_head * kGqaRatio + (first + row) % kGqaRatio; }
-  int position(int row) const { return request.position(token(row)); }
+  int position(int row) const { return position_of(token(row)); }
   long long batch() const { return kHasBegins ? 0 : number; }
   long long in(const OperandView& view, int row) const {
     return batch() * view.batch_stride + (request.first_row + token(row)) * view.row_stride +
@@ -81,27 +77,23 @@ struct DecodeItem {
   }
 };
 
-// Finds where the rows of a request's keys begin, for head 0.
-class CachedRows {
+// Finds the places of a request's keys.
+class CachedKeys {
  public:
-  CachedRows(const CacheArgs& cache, const DecodeItem& item)
-      : table_(cache.page_table + (kHasPages ? item.number * cache.page_table_stride : 0)),
-        num_pages_(cache.num_pages),
+  CachedKeys(const KernelArguments& args, const DecodeItem& item, int)
+      : table_(args.cache.page_table +
+               (kHasPages ? item.number * args.cache.page_table_stride : 0)),
+        num_pages_(args.cache.num_pages),
         first_key_(item.request.first_key) {
+    const int* const slots = args.cache.slots;
     if (!kHasPages && !kHasKeyBegins)
-      slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
+      slot_ = inside(slots == nullptr ? item.number : slots[item.number]);
   }
-  long long in(const OperandView& view, int key) const {
-    const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;
-    const int row = kHasPages ? key % kPageRows : first_key_ + key;
-    return page * view.batch_stride + row * view.row_stride;
+  KeyPlace place(int key) const {
+    if (kHasPages) return {inside(table_[key / kPageRows]), key % kPageRows};
+    return {slot_, first_key_ + key};
   }
-  // Returns the index of a key's factor for head 0, if each key has one.
-  long long factor_in(const ScaleView& view, int key) const {
-    const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;
-    const int row = kHasPages ? key % kPageRows : first_key_ + key;
-    return key_factor_at(view, page, row, 0);
-  }
+  int key(int number) const { return number; }
 
  private:
   // Returns 0 for a page that the cache does not have; reading it would leave the cache.
@@ -110,5 +102,13 @@ class CachedRows {
   const int* table_;
   int num_pages_, first_key_, slot_ = 0;
 };
+
+// The keys of a row, by their numbers on the line.
+using LineKeys = KeysOf<CachedKeys>;
+
+// Returns where the row of a key begins, for head 0.
+inline long long row_at(const OperandView& view, KeyPlace place) {
+  return place.page * view.batch_stride + place.row * view.row_stride;
+}
 
 }  // namespace attune

@@ -11,11 +11,19 @@
 
 namespace attune {
 
-// Keys that are processed together, for all heads. Each key has a place, the index of its scores.
-struct KeyBlock {
+// Heads of K that have the same keys.
+struct HeadRange {
   int first, count;
-  int places;                      // whole vectors and steps
-  long long k[kBlock], v[kBlock];  // where their rows begin, for head 0
+};
+
+// Keys that are processed together, for a range of heads. Each key has a place, the index of its
+// scores.
+struct KeyBlock {
+  HeadRange heads;
+  int first, count;
+  int places;                        // whole vectors and steps
+  long long k[kBlock], v[kBlock];    // where their rows begin, for the first head
+  int keys[kKeyLists ? kBlock : 1];  // the listed keys; -1: the entry names none
   [[no_unique_address]] KeyFactors factors;
 
   // Returns the key at a place. If the place has no key, the result is at least `count`.
@@ -23,16 +31,33 @@ struct KeyBlock {
     return kFarApart ? place % kStepKeys * (places / kStepKeys) + place / kStepKeys : place;
   }
 
-  KeyBlock(const KernelArguments& args, const CachedRows& cached, int begin, int end)
-      : first(begin),
+  // True if the place has a key.
+  bool has(int place) const { return kKeyLists ? keys[place] >= 0 : key_at(place) < count; }
+  // Returns the number of the key at a place, for score programs; that of any key if there is none.
+  int key_of(int place) const {
+    if (kKeyLists) return has(place) ? keys[place] : 0;
+    const int at = key_at(place);
+    return first + (at < count ? at : 0);
+  }
+
+  KeyBlock(const KernelArguments& args, HeadRange of, const LineKeys& cached, int begin, int end)
+      : heads(of),
+        first(begin),
         count(end - begin < kBlock ? end - begin : kBlock),
         places((count + kMostStepKeys - 1) / kMostStepKeys * kMostStepKeys) {
     for (int place = 0; place < places; ++place) {
       const int key = key_at(place);
+      if (kKeyLists) keys[place] = -1;
       if (key >= count) continue;
-      k[place] = cached.in(args.k, first + key);
-      v[place] = cached.in(args.v, first + key);
-      factors.find(args, cached, place, first + key);
+      KeyPlace at = cached.place(first + key);
+      if (kKeyLists && at.row < 0) {
+        at = {0, 0};  // prefetched, not read
+      } else if (kKeyLists) {
+        keys[place] = cached.key(first + key);
+      }
+      k[place] = row_at(args.k, at) + heads.first * args.k.head_stride;
+      v[place] = row_at(args.v, at) + heads.first * args.v.head_stride;
+      factors.find(args, at, place);
     }
   }
 };
@@ -111,7 +136,7 @@ class BlockReader {
   void find(int i, StepRows<kHeadDim, kStep>* step) const {
     const int first = first_place(i), of = head(i);
     for (int key = 0; key < kStep; ++key) {
-      if (block_.key_at(first + key) >= block_.count) {
+      if (!block_.has(first + key)) {
         step->rows[key] = StepRows<kHeadDim, kStep>::kZeros;
         continue;
       }

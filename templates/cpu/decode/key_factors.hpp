@@ -10,10 +10,10 @@ namespace attune {
 
 // The factors of a block's keys (KeyBlock in decode_steps.hpp).
 struct KeyFactors {
-  // Finds the factors of the key at a place.
-  void find(const KernelArguments& args, const CachedRows& cached, int place, int key) {
-    k_[place] = cached.factor_in(args.scales.k_scale, key);
-    v_[place] = cached.factor_in(args.scales.v_scale, key);
+  // Finds the factors of the key `at` a place in the cache; `place` is its place in the block.
+  void find(const KernelArguments& args, KeyPlace at, int place) {
+    k_[place] = key_factor_at(args.scales.k_scale, at.page, at.row, 0);
+    v_[place] = key_factor_at(args.scales.v_scale, at.page, at.row, 0);
   }
 
   template <class Block>
@@ -34,8 +34,7 @@ struct KeyFactors {
     const long long head = kv_head / scale.heads_per_scale * scale.head_stride;
     for (int place = 0; place < block.places; ++place) {
       const bool stays = are_weights && values[place] == 0;
-      if (!stays && block.key_at(place) < block.count)
-        values[place] *= scale.data[at[place] + head];
+      if (!stays && block.has(place)) values[place] *= scale.data[at[place] + head];
     }
   }
 

@@ -5,8 +5,10 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/listed_keys.cuh"  // where kKeyLists, else none/
 #include "cuda/parts/cache_requests.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/listed_requests.cuh"  // where kKeyLists, else none/
 #include "cuda/ptx/named_barrier.cuh"
 #include "shared/layouts/decode_layout.h"
 
@@ -43,7 +45,7 @@ __device__ __forceinline__ DecodeTiles tiles_of(const DecodeRequest& request) {
 }
 
 // Returns how many positions of the line this lane's request has.
-__device__ __forceinline__ int own_cost(const CacheRequests& requests, const DecodeRange& range) {
+__device__ __forceinline__ int own_cost(const LineRequests& requests, const DecodeRange& range) {
   return requests.has_own() ? range.cost(tiles_of(requests.own())) : 0;
 }
 
@@ -51,11 +53,11 @@ constexpr int kEvenSlack =
     decode_even_slack(kTeams * kBlocksPerSm * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
 
 // Finds the range of this gang, and returns its first place. All lanes of a warp call it.
-__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
+__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, LineRequests& requests,
                                                  DecodeRange* range) {
-  const int lane = threadIdx.x % 32, batch = parts.base.batch;
+  const int lane = threadIdx.x % 32, batch = line_count(requests, parts.base);
   range->tile_overhead = kTileOverhead;
-  range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
+  range->items = head_groups(parts.base) * decode_row_tiles(line_rows(parts.base), kGqaRatio);
   range->even = 0;
   range->cut_each(kKeys);
   int total = 0, most = 0;
@@ -91,17 +93,17 @@ template <bool kByFlags>
 class SplitJoin;
 
 // An item: up to 16 rows of q, token by token, with the heads of each token side by side.
-struct DecodeItem {
+struct DecodeItem : ItemRow {
   DecodeRequest request;
   int number, kv_head, first;  // first: index of its first row among the rows of kv_head
   int ticket;                  // number among all items
   int rows_of_gang;            // at most 0 if a packed request has fewer rows than others
   int rows;                    // like rows_of_gang, but 0 if kv_head does not exist
 
-  __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
+  __device__ __forceinline__ DecodeItem(const KernelParts& parts, LineRequests& requests,
                                         const DecodePiece& piece)
-      : request(requests[piece.request]), number(piece.request) {
-    const int tiles = decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
+      : ItemRow(requests, piece.request), request(requests[piece.request]), number(piece.request) {
+    const int tiles = decode_row_tiles(line_rows(parts.base), kGqaRatio);
     kv_head = piece.item / tiles * kHeads + head_in_gang();
     first = piece.item % tiles * kDecodeRows;
     rows = rows_of_gang = min(kDecodeRows, request.rows * kGqaRatio - first);
@@ -112,18 +114,22 @@ struct DecodeItem {
   __device__ __forceinline__ bool has_tiles() const {
     return (kTogether ? rows_of_gang : rows) > 0;
   }
+  __device__ __forceinline__ int batch() const { return batch_of(number); }
+  __device__ __forceinline__ int position(int row) const {
+    return position_of(request, token(row));
+  }
   __device__ __forceinline__ int token(int row) const { return (first + row) / kGqaRatio; }
   __device__ __forceinline__ int head(int row) const {
     return kv_head * kGqaRatio + (first + row) % kGqaRatio;
   }
   // Returns the offset of a row from the beginning of q or o, in elements.
   __device__ __forceinline__ long long in(const OperandView& view, int row) const {
-    const long long batch = kHasBegins ? 0 : number;
+    const long long batch = kHasBegins ? 0 : this->batch();
     return batch * view.batch_stride + (request.first_row + token(row)) * view.row_stride +
            head(row) * view.head_stride;
   }
   __device__ __forceinline__ long long in_lse(const AttentionArgs& args, int row) const {
-    const long long batch = kHasBegins ? 0 : number;
+    const long long batch = kHasBegins ? 0 : this->batch();
     return batch * args.lse_batch_stride + head(row) * args.lse_head_stride + request.first_row +
            token(row);
   }

@@ -60,14 +60,15 @@ class DecodeJoin {
     return make_float2(stats.maximum, stats.sum);
   }
   __device__ __forceinline__ float* slot(int number) const {
-    const long long items = static_cast<long long>(parts_.base.batch) * parts_.base.num_heads_kv *
-                            decode_row_tiles(parts_.base.seqlen_q, kGqaRatio);
+    const long long items = static_cast<long long>(line_room(parts_.base)) *
+                            parts_.base.num_heads_kv *
+                            decode_row_tiles(line_rows(parts_.base), kGqaRatio);
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
            static_cast<long long>(number * kHeads + head_in_gang()) * part_floats();
   }
   __device__ __forceinline__ int part_rows() const {
-    return decode_part_rows(parts_.base.seqlen_q, kGqaRatio);
+    return decode_part_rows(line_rows(parts_.base), kGqaRatio);
   }
   __device__ __forceinline__ int part_floats() const {
     return static_cast<int>(decode_part_floats(part_rows(), kHeadDimV));

@@ -4,46 +4,22 @@
 // two before it is requested, so that no copy waits for them.
 #pragma once
 
-#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
-#include "cuda/decode_sm80/decode_items.cuh"
-#include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/decode_rings.cuh"
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
 namespace attune {
 
-// The tensor maps of a kernel whose keys come in boxes. Others have none.
-struct DecodeMaps {
-  const TensorMap* k = nullptr;
-  const TensorMap* v = nullptr;
-};
-
-template <class Map>
-__device__ __forceinline__ DecodeMaps maps_of(const Map& k, const Map& v) {
-  if constexpr (kSwizzled) return {&k, &v};
-  return {};
-}
-template <class Map>
-__device__ __forceinline__ void prefetch_map(const Map& map) {
-  if constexpr (kSwizzled)
-    if (threadIdx.x == 0) prefetch_tensor_map(map);
-}
-
 // The number of keys of a tile that each warp of a ring loads.
 constexpr int kShare = kTogether ? kKeys / kHeads : kKeys;
 static_assert(!kTogether || (kHeads > 1 && kKeys % kHeads == 0), "warps of a ring share its keys");
 
-// Returns the index of the warp's ring in the block.
-__device__ __forceinline__ int ring_index() {
-  if constexpr (kTogether) return team_index() / kHeads * kTeam + team_warp();
-  return static_cast<int>(threadIdx.x) / 32;
-}
-
 class DecodeLoads {
  public:
-  __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const DecodeMaps& maps,
-                                         CacheRequests& requests, const DecodeRange& range,
-                                         unsigned shared)
+  template <class Lists>
+  __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const Lists&,
+                                         const DecodeMaps& maps, LineRequests& requests,
+                                         const DecodeRange& range, unsigned shared)
       : parts_(parts),
         requests_(requests),
         maps_(maps),
@@ -89,6 +65,7 @@ class DecodeLoads {
   __device__ __forceinline__ FactorsAddress factors(int number) const {
     return factors_.slot(number);
   }
+  __device__ __forceinline__ KeysAddress keys(int) const { return {}; }
   __device__ __forceinline__ unsigned barrier(int number) const { return barriers_ + number * 8; }
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
   // with kTogether.
@@ -313,7 +290,7 @@ class DecodeLoads {
 
   const KernelParts& parts_;
   const DecodeMaps& maps_;
-  CacheRequests& requests_;
+  LineRequests& requests_;
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;

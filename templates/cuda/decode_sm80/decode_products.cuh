@@ -70,6 +70,9 @@ class DecodeProducts {
   // Sets the address of the factors of the next tile's keys.
   __device__ __forceinline__ void take_factors(FactorsAddress factors) { factors_ = factors; }
 
+  // Sets the address of the next tile's keys.
+  __device__ __forceinline__ void take_keys(KeysAddress keys) { keys_ = keys; }
+
   // Adds tile `tile` of the request. Slot `slot` holds it.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
@@ -155,7 +158,17 @@ class DecodeProducts {
   __device__ __forceinline__ void hide(const KernelParts& parts, int first_key,
                                        float (&scores)[kScoreTiles][4]) const {
     const int key = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
-    if constexpr (kIsScored) apply_program(parts, key, scores);
+    const TileKeys keys(keys_, key);
+    if constexpr (kIsScored) apply_program(parts, keys, scores);
+    if constexpr (kKeyLists) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (keys.at(n, i) < 0) scores[n][i] = hidden_score();
+      }
+      return;
+    }
     const int last_key = first_key + kKeys - 1;
     const bool whole = first_key >= seen_[0].first && first_key >= seen_[1].first &&
                        last_key <= seen_[0].last && last_key <= seen_[1].last;
@@ -170,15 +183,15 @@ class DecodeProducts {
     }
   }
 
-  __device__ __forceinline__ void apply_program(const KernelParts& parts, int key,
+  __device__ __forceinline__ void apply_program(const KernelParts& parts, const TileKeys& keys,
                                                 float (&scores)[kScoreTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
-        const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
-        const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
+        const int batch = item_.batch(), head = item_.head(row), kv_head = item_.kv_head;
+        const int position = item_.position(row), at = keys.at(n, i);
         float score = scaled_by_k(parts.scales, kv_head, scores[n][i] * parts.base.softmax_scale);
         score = score_of(parts.scores, score, batch, head, kv_head, position, at);
         scores[n][i] = score * kLog2E;
@@ -221,6 +234,7 @@ class DecodeProducts {
   OnlineSoftmax<1> softmax_;
   KeyFactors key_factors_;
   FactorsAddress factors_{};
+  KeysAddress keys_{};
 };
 
 }  // namespace attune

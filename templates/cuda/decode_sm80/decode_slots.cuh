@@ -17,6 +17,7 @@
 // |        |                                       | of a head fall into different banks          |
 #pragma once
 
+#include "cuda/parts/none/cache_features.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "shared/layouts/decode_layout.h"
 

@@ -8,14 +8,15 @@
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
-// (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh).
+// (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh). With lists of keys
+// each row sees the keys that its list names (decode_sm80/listed_keys.cuh).
 //
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.
 #include "cuda/decode_sm80/decode_sm80_knobs.cuh"
 
 #include "cuda/decode_sm80/decode_join.cuh"
-#include "cuda/decode_sm80/decode_loads.cuh"
+#include "cuda/decode_sm80/decode_loads.cuh"  // unless kKeyLists, else listed_loads.cuh
 #include "cuda/decode_sm80/decode_products.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/tensor_maps.cuh"
@@ -33,6 +34,7 @@ class DecodeConsumer {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
       products.take_factors(loads_.factors(slot_));
+      products.take_keys(loads_.keys(slot_));
       products.add(parts, loads_.slot(slot_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
@@ -101,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
         const __grid_constant__ ScaleArgs scales,  // where kAccuracy
                                                    // clang-format off
         const __grid_constant__ CacheArgs cache
+        , const __grid_constant__ KeyListArgs lists  // where kKeyLists
         , const __grid_constant__ TensorMap k_map  // where kTensorBoxes
         , const __grid_constant__ TensorMap v_map  // where kTensorBoxes
                                                    // clang-format on
@@ -115,14 +118,18 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     prefetch_map(k_map);
     prefetch_map(v_map);
   }
+  if constexpr (kStartsEarly && kKeyLists) {
+    wait_for_prior_grid();
+    let_next_grid_start();
+  }
   DecodeRange range;
-  CacheRequests requests(parts);
+  LineRequests requests = line_requests(parts, lists);
   DecodeWalk walk;
-  DecodeLoads loads(parts, maps, requests, range, shared_address(shared));
+  DecodeLoads loads(parts, lists, maps, requests, range, shared_address(shared));
   // With dependent launch, look up the work and prefetch the first tiles into L2 early. Keep the
   // result only if the lists are unchanged once the previous grid has ended.
 #pragma unroll 1
-  for (bool is_early = kStartsEarly;; is_early = false) {
+  for (bool is_early = kStartsEarly && !kKeyLists;; is_early = false) {
     walk = find_range(parts, requests, &range);
     loads.start(walk);
     if (!is_early) break;
@@ -143,7 +150,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
   DecodeJoin join(parts, shared);
   DecodePiece piece;
   while (walk.next(
-      range, args.batch, [&](int number) { return tiles_of(requests[number]); }, &piece)) {
+      range, line_count(requests, args), [&](int number) { return tiles_of(requests[number]); },
+      &piece)) {
     const DecodeItem item(parts, requests, piece);
     if (!item.has_tiles()) continue;
     if constexpr (kTogether) {
@@ -152,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
         continue;
       }
     }
-    take_lengths(item.request, &of_request);
+    take_lengths(item.whole(item.request), &of_request);
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);

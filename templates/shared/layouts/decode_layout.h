@@ -35,6 +35,12 @@ ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads |
 // Floats of its rows that each warp stores at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
+// Returns the bytes of factors per slot: the factors for K of the slot's keys, then the factors for
+// V. They follow all other shared memory.
+ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
+// Returns the bytes per slot of the keys that lists name. They follow all factors.
+ATTUNE_HOST_DEVICE constexpr int decode_key_bytes(int keys) { return keys * 4; }
+
 // True if a row of q is too long for registers. Then each warp keeps its rows of q in shared
 // memory, padded.
 ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }

@@ -108,6 +108,9 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"decode_sm80_d128_int8_keys", "decode_sm80", "sm_80",
      "op=attention_kvcache,dtype=bf16,dtype_kv=int8,head_dim=128,heads=32/"
      "8,seqlen=4,page_size=16,kv_factors=keys"},
+    {"decode_sm80_d128_lists", "decode_sm80", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,seqlen_kv=8192,"
+     "page_size=16,key_indices=positions,listed_keys=2048"},
     {"append_kv_cuda_d64_int8_made", "append_kv_cuda", "sm_90a",
      "op=append_kv,dtype=fp16,dtype_kv=int8,head_dim=64,heads=8/2,seqlen=4,kv_factors=made"},
     {"cache_sm90_d128_pages", "cache_sm90", "sm_90a",

@@ -18,6 +18,8 @@ from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
+from .key_lists import check_lists_of_keys, give_lists_of_keys, list_of, lists_of_keys
+from .key_lists import room_of_places, strides_of, text_of
 from .public import OF_CACHES, public
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
@@ -100,7 +102,7 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
 
-def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
+def _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords):
     """Returns the problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
     dtypes = _dtypes(q, k_cache, v_cache, keywords["dtype_kv"])
     has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
@@ -114,7 +116,11 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     heads, heads_kv = q.shape[2], k_cache.shape[2]
     rows = seqlen_q if packed else q.shape[1]
     page_size = k_cache.shape[1] if has_pages else 0
+    by_place = keys["key_places"] is not None
     room = lists["page_table"].shape[1] * page_size if has_pages else k_cache.shape[1]
+    if by_place:
+        page_size, room = room_of_places(k_cache, keys)
+        has_pages = page_size > 0
     longest = room if seqlen_kv is None else whole("seqlen_kv", seqlen_kv)
     if packed_kv:  # may exceed the keys that there are, as seqlen_q may
         longest = min(longest, room)
@@ -149,28 +155,33 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     text += ",kv_factors=keys" if keywords["kv_factors"] else ""
     text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else
                                                      "") + (",v_in_k=1" if keywords["v_in_k"] else "")
+    text += text_of(keys)
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
 
 
-def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
+def _make_call(context, given, lists, keys, seqlen_q, seqlen_kv, keywords, scores):
     check_lists_of("attention_kvcache", given, lists, "q")
     q, k_cache, v_cache = (given[name] for name in ("q", "k_cache", "v_cache"))
-    text = _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords) + ("" if scores is None else scores.text)
+    packed = lists["q_begins"] is not None
+    check_lists_of_keys(keys, q, keywords["rows"], k_cache.shape[2])
+    text = _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords)
+    text += "" if scores is None else scores.text
     if given["out"].dtype != q.dtype and tensors.dtype_text(given["out"].dtype) == "fp32":
         text += ",dtype_o=fp32"
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in given.items()],
                                      () if scores is None else scores.programs())
     p = plan.problem
     of = dict(q=p.dtype, k_cache=p.dtype_kv, v_cache=p.dtype_kv, out=p.dtype_o)
-    rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
-    shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
-              "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
+    rows, places = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
+    shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*places, p.num_heads_kv, p.head_dim_qk),
+              "v_cache": (*places, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
         name: extent_of(name, tensor, shapes[name], tensors.DTYPES[of[name]], plan.target, q)
         for name, tensor in given.items()}
     steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in given}
-    return Call(plan, _OPERANDS, extents, steps, stride=stride_of(lists["page_table"]))
+    return Call(plan, _OPERANDS, extents, steps, stride=stride_of(lists["page_table"]),
+                key_strides=strides_of(keys, 1 if packed else 2))
 
 
 def check_lists_of(function, given, lists, first):
@@ -233,16 +244,18 @@ def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
                      keys if lists["kv_lengths"] is not None else seqlen_kv)
 
 
-def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
+def _call_of(context, given, lists, keys, seqlen_q, seqlen_kv, keywords, scores):
     choices = choices_of(*(keywords[name] for name in ("mask", "window", "scale", "is_causal")),
                          dtype_kv=keywords["dtype_kv"])
-    key = ("kvcache", *key_of(given), *key_of(lists), seqlen_q, seqlen_kv, choices, keywords["batch_invariant"],
-           keywords["v_in_k"], keywords["kv_factors"], None if scores is None else scores.key)
+    key = ("kvcache", *key_of(given), *key_of(lists), *key_of(keys), seqlen_q, seqlen_kv, choices,
+           *(keywords[name] for name in ("batch_invariant", "v_in_k", "kv_factors")),
+           None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
-    return kept_call(context, key, lambda: _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores))
+    return kept_call(context, key, lambda: _make_call(context, given, lists, keys, seqlen_q, seqlen_kv, keywords,
+                                                       scores))
 
 
-def _bind(call, given, lists, lse):
+def _bind(call, given, lists, keys, lse):
     operands, _ = call.bind(given)
     if lists["q_begins"] is not None:
         rows = call.plan.problem.batch * call.plan.problem.seqlen_q if lse is None else lse.shape[1]
@@ -250,7 +263,9 @@ def _bind(call, given, lists, lse):
     if lse is not None:
         operands.lse = tensors.address("lse", lse, True)
     packed_keys = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
-    return operands, give_lists(operands, lists, call.stride, packed_keys)
+    cache = give_lists(operands, lists, call.stride, packed_keys)
+    give_lists_of_keys(cache, keys, call.key_strides)
+    return operands, cache
 
 
 def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
@@ -323,6 +338,7 @@ def _computed(arguments):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
     given, lists = _taken(q, k_cache, v_cache, *(arguments[name] for name in ("kv_lengths", "page_table", "slots")),
                           q_begins, seqlen_q, kv_begins, seqlen_kv, out)
+    keys = lists_of_keys(arguments)
     scores = scores_of(arguments)
     factors = {name: arguments[name] for name in ("k_scale", "v_scale")}
     refuse_beside_wide(factors, given["k_cache"])
@@ -330,11 +346,12 @@ def _computed(arguments):
     keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]),
                     kv_factors=are_by_key(factors, kv_begins is not None),
                     v_in_k=_v_is_in_k(given["k_cache"], given["v_cache"]))
-    call = _call_of(arguments["context"], given, lists, seqlen_q, seqlen_kv, keywords, scores)
+    keywords["rows"] = tuple(q.shape[:-2])
+    call = _call_of(arguments["context"], given, lists, keys, seqlen_q, seqlen_kv, keywords, scores)
     if call.plan.ordinal < 0 and not preparing():
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
-    operands, cache = _bind(call, given, lists, lse)
+    operands, cache = _bind(call, given, lists, keys, lse)
     scales = bind_factors(call, operands, given["q"], factors, given, {"out": operands.o.data}, kv_begins is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = call.run(operands) if tensors.size_of(q.shape) else None  # there may be no packed rows
@@ -351,6 +368,8 @@ def _computed(arguments):
 def _may_be_repeated(plan, arguments):
     """True if the C module's key covers all that such calls depend on. It does not cover lists on a CPU, whose values
     are checked, and lse of packed rows, which is cut."""
+    if list_of(arguments)[0] is not None:  # the module's key does not cover what their struct needs
+        return False
     if any(tensors.size_of(arguments[name].shape) == 0 for name in ("q", "k_cache", "v_cache")):
         return False
     if arguments["q_begins"] is not None and arguments["return_lse"]:
@@ -363,7 +382,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
                       seqlen_q=None, kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None,
                       scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                       score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
-                      batch_invariant=False):
+                      batch_invariant=False, key_indices=None, key_places=None, key_counts=None):
     """Returns attention over keys and values in a cache: for decoding, speculative tokens and short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request. With q_begins (int32 [batch + 1]):
@@ -380,6 +399,13 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     seqlen_kv: the most keys of a request, with pages. None: the page table's room.
     Each call reads these lists on the device. Nothing waits for the host, and a replayed CUDA graph reads their new
     values. On a CPU, lengths and begins out of range are refused.
+
+    key_indices: int32 [batch, seqlen_q, length] (packed rows: [rows, length]), the keys that each row sees, as
+    positions in its request. With an axis [.., num_heads_kv, length] each head of k_cache has its own lists. A key that
+    is named twice counts twice; an entry that names no key, such as -1, is skipped. mask and window must be None.
+    key_places: like key_indices, but an entry is a place in the cache: page * page_size + index in the page, or slot *
+    seqlen_kv + index in the slot. Without kv_lengths, page_table, slots and kv_begins.
+    key_counts: int32 [batch, seqlen_q] (packed rows: [rows]), how many entries of its list each row reads. None: all.
 
     8-bit caches are e4m3, e5m2 or int8 (NumPy: uint8 with dtype_kv by name). q is then bf16 or fp16, and products are
     fp16: values of q beyond 65504 are clamped to it.

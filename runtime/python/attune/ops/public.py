@@ -21,8 +21,10 @@ OF_CACHES = {
     **WORDS, "attn_mask": "mask_mod (attune.mask_mod() makes programs)",
     "attention_mask": "kv_lengths (keys of each request) or mask_mod", "cache_seqlens": "kv_lengths, with the new keys",
     "seqused_k": "kv_lengths", "block_table": "page_table", "cache_batch_idx": "slots", "cu_seqlens_q": "q_begins",
-    "cu_seqlens_k": "kv_begins", "max_seqlen_q": "seqlen_q", "max_seqlen_k": "seqlen_kv", "rotary_cos": "cos",
-    "rotary_sin": "sin", "rotary_interleaved": "interleaved", "k_descale": "k_scale", "v_descale": "v_scale"}
+    "indices": "key_places (places in the cache) or key_indices (positions in a request)",
+    "topk_length": "key_counts", "cu_seqlens_k": "kv_begins", "max_seqlen_q": "seqlen_q",
+    "max_seqlen_k": "seqlen_kv", "rotary_cos": "cos", "rotary_sin": "sin", "rotary_interleaved": "interleaved",
+    "k_descale": "k_scale", "v_descale": "v_scale"}
 
 # Named parameters cost less than *arguments, and those of a call's common arguments less than all.
 _ENTRY = """

@@ -13,10 +13,12 @@ from .spec import mods_of, parse_spec
 
 _LISTS = ("Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None, Tensor? q_begins=None, "
           "SymInt? seqlen_q=None")
+_LISTS_OF_KEYS = "Tensor? key_indices=None, Tensor? key_places=None, Tensor? key_counts=None"
 _SCALES = "Tensor? k_scale=None, Tensor? v_scale=None"
 _FEATURES = ", ".join(f"Tensor? {name}=None" for one in TENSORS if one.over_caches for name in one.captures)
 _CHOICES = (
-    f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, "
+    f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_LISTS_OF_KEYS}, "
+    f"{_SCALES}, "
     f"{_FEATURES}, Tensor[]? captures=None, float[]? scalars=None")
 SCHEMAS = {
     "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) "

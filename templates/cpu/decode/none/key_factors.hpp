@@ -7,8 +7,8 @@
 namespace none {
 
 struct KeyFactors {
-  template <class Arguments, class Cached>
-  void find(const Arguments&, const Cached&, int, int) {}
+  template <class Arguments, class Place>
+  void find(const Arguments&, const Place&, int) {}
   template <class... Rows>
   void apply_to_scores(const Rows&...) const {}
   template <class... Rows>

@@ -7,10 +7,12 @@ namespace none {
 
 // Enumerators, since objects would take memory of the kernel.
 enum : bool {
-  kHeadFactors = false,    // an 8-bit cache has a factor per head
-  kKeyFactors = false,     // an 8-bit cache has a factor per key
-  kMakesFactors = false,   // append_kv computes the factors of keys
-  kBatchInvariant = false  // a request's bits do not depend on other requests
+  kHeadFactors = false,     // an 8-bit cache has a factor per head
+  kKeyFactors = false,      // an 8-bit cache has a factor per key
+  kMakesFactors = false,    // append_kv computes the factors of keys
+  kBatchInvariant = false,  // a request's bits do not depend on other requests
+  kKeyLists = false,        // each row names the keys that it sees
+  kArePlaces = false        // it names them by their places in the cache
 };
 
 }  // namespace none
