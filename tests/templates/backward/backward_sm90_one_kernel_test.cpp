@@ -40,11 +40,11 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
 // where TMA expects it swizzled.
 TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
   for (const auto& [head_dim, rows] :
-       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
+       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}, {96, 80}}) {
     const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kUnorderedDsSlots};
     const BackwardOneKernelLayout others = backward_one_kernel_layout(tile);
     const BackwardUnorderedLayout l = backward_unordered_layout(others, rows, head_dim);
-    EXPECT_EQ(kDqCopiers * l.part_bytes, rows * head_dim * 4);
+    EXPECT_EQ(kDqCopiers * l.part_bytes, rows * (head_dim == 96 ? 128 : head_dim) * 4);
     expect_regions(testing::unordered_regions_of(tile), l.bytes);
     EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
   }
@@ -242,7 +242,8 @@ TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
     return space.broken(other).value_or("");
   };
   EXPECT_EQ(broken("key_block_m", 80),
-            "key_block_m is 80; must be 64 or 128 (any with head_dim_qk 128 and ordered 0)");
+            "key_block_m is 80; must be 64 or 128 (any with a head_dim_qk of 65 to 128 and ordered "
+            "0)");
   c.set("ordered", 0);
   EXPECT_EQ(broken("key_block_m", 80), "");  // dQ^T by 64 of 128 columns
   EXPECT_NE(broken("key_block_m", 96).find("accumulators take"), std::string::npos);

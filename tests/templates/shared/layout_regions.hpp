@@ -163,15 +163,16 @@ inline std::vector<Region> dq_warpgroup_regions_of(const BackwardSm90Tile& t) {
 inline std::vector<Region> unordered_regions_of(const BackwardSm90Tile& t) {
   const BackwardUnorderedLayout l =
       backward_unordered_layout(backward_one_kernel_layout(t), t.step_rows, t.head_dim_qk);
+  // A step whose rows are not whole 64s makes dQ^T: 64 of its columns in each warpgroup.
+  const int64_t columns = t.step_rows % 64 != 0 ? 128 : t.head_dim_qk;
   std::vector<Region> all = one_kernel_regions_of(t);
   all.push_back({"ds empty", l.ds_empty, 8 * kUnorderedDsSlots, 16});
   all.push_back({"dq full", l.full, 8 * kDqCopiers});
   all.push_back({"dq empty", l.empty, 8 * kDqCopiers});
-  add_slots(
-      all, "staging", l.staging, kDqCopiers, l.staging_bytes,
-      padded(std::max<int64_t>(4 * t.step_rows * t.head_dim_qk / 2, panel_bytes(64, t.head_dim_qk)),
-             1024),
-      kSwizzled);
+  add_slots(all, "staging", l.staging, kDqCopiers, l.staging_bytes,
+            padded(std::max<int64_t>(4 * t.step_rows * columns / 2, panel_bytes(64, t.head_dim_qk)),
+                   1024),
+            kSwizzled);
   return all;
 }
 
