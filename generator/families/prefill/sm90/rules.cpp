@@ -203,7 +203,8 @@ const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "blocks_per_
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
                                             "k_parts", "pack_heads"};
 
-std::vector<std::string> with_splits(std::vector<std::string> knobs) {
+std::vector<std::string> layout_and_splits() {
+  std::vector<std::string> knobs = kLayoutKnobs;
   knobs.emplace_back("kv_splits");
   return knobs;
 }
@@ -236,7 +237,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
              fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                          accumulators_per_wgmma, registers.launch, most));
        }},
-      {"split_parts", with_splits(kLayoutKnobs),
+      {"split_parts", layout_and_splits(),
        [=](const Config& c) {
          const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, c));
          const int parts = layout.warpgroups * split_part_floats(slice_of(spec, c).head_dim_v) * 4;
