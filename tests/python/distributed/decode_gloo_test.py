@@ -87,15 +87,7 @@ class Cache:
         return scaled.clamp(-448, 448).to(cache.dtype).float() * factor
 
 
-class RankTest(unittest.TestCase):
-    """The tests of one rank. All ranks run the same tests in the same order."""
-    groups = {}
-
-    @classmethod
-    def setUpClass(cls):
-        two = dist.new_group([0, 1])
-        cls.groups = {WORLD: ad.Group(), 2: ad.Group(two) if dist.get_rank() < 2 else None}
-
+class RankTest(ranks.WithGroups):
     def make(self, world, block, rows, heads, dtype=torch.float32, narrow=None, paged=True, by_key=False):
         """Returns (cache, step, q, k, v): the cache, filled by append_kv(), and whole tensors as one process has them.
         """

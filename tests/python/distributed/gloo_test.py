@@ -59,15 +59,7 @@ def seen_keys(seqlen, mask, window, documents):
     return seen
 
 
-class RankTest(unittest.TestCase):
-    """The tests of one rank. All ranks run the same tests in the same order."""
-    groups = {}
-
-    @classmethod
-    def setUpClass(cls):
-        two = dist.new_group([0, 1])
-        cls.groups = {WORLD: ad.Group(), 2: ad.Group(two) if dist.get_rank() < 2 else None}
-
+class RankTest(ranks.WithGroups):
     def compare(self, seqlen, *, world=WORLD, heads=(4, 2), batch=1, mask=None, window=None, documents=None,
                 kind="auto", algorithm="gather", dtype=torch.float32, head_dim=HEAD_DIM, features=(), with_lse=False,
                 **choices):

@@ -14,6 +14,18 @@ from skips import skip, torch
 import torch.distributed as dist
 
 import attune
+import attune.distributed as ad
+
+
+class WithGroups(unittest.TestCase):
+    """The tests of one rank, with groups of the whole world and of its first two ranks. All ranks run the same tests in
+    the same order."""
+    groups = {}  # by the number of ranks; None for a rank outside
+
+    @classmethod
+    def setUpClass(cls):
+        two = dist.new_group([0, 1])
+        cls.groups = {dist.get_world_size(): ad.Group(), 2: ad.Group(two) if dist.get_rank() < 2 else None}
 
 
 def run_rank(rank, world, folder, tests, limit_s=250):
