@@ -103,6 +103,15 @@ db_commands="ls show stats verify gc export import merge"
   refused 5 "the program file none.txt cannot be read"
 }
 
+@test "an option in place of a value is refused, and no file of its name is written" {
+  cd "$dir"
+  for words in "tune --trace" "emit --out" "bench --problem" "tune --effort" "db rm --store"; do
+    attune $words --json
+    refused 1 "${words##* }: --json is an option; must be a value" || return 1
+  done
+  [ -z "$(find . -name '--*')" ]
+}
+
 @test "an unknown option points to the command's own help" {
   attune doctor --frob
   refused 1 '"--frob" is not an option of attune doctor' "attune doctor --help lists the options"

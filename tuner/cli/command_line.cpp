@@ -56,16 +56,27 @@ CLI::Validator natural_number() {
           "INTEGER"};
 }
 
+// Refuses the next option in place of a value that was left out: CLI11 takes any word. Options read
+// the words, and `--out=--json` is refused too, so files of such names are written ./--json.
+CLI::Validator no_option() {
+  return {[](std::string& text) {
+            return text.starts_with("--") ? text + " is an option; must be a value" : std::string();
+          },
+          ""};
+}
+
 constexpr std::string_view kWordsOf = "one of: ";
 
 // Returns the words of Option::one_of; none for an option that takes other values.
 std::vector<std::string> words_of(CLI::Option* option) {
   try {
-    const std::string name = option->get_validator(0)->get_name();
-    if (!name.starts_with(kWordsOf)) return {};
-    std::istringstream words(name.substr(kWordsOf.size()));
-    return {std::istream_iterator<std::string>(words), {}};
-  } catch (const CLI::OptionNotFound&) {  // it has no validator
+    for (int at = 0;; ++at) {
+      const std::string name = option->get_validator(at)->get_name();
+      if (!name.starts_with(kWordsOf)) continue;
+      std::istringstream words(name.substr(kWordsOf.size()));
+      return {std::istream_iterator<std::string>(words), {}};
+    }
+  } catch (const CLI::OptionNotFound&) {  // it has no more validators
     return {};
   }
 }
@@ -147,7 +158,9 @@ Command Command::add_command(const std::string& name, const std::string& what) {
 
 template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& what) {
-  return Option(app_->add_option(name, value, what));
+  CLI::Option* option = app_->add_option(name, value, what);
+  if (!option->get_positional()) option->check(no_option());
+  return Option(option);
 }
 
 template Option Command::add_option(const std::string&, std::string&, const std::string&);
