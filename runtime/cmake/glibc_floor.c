@@ -14,17 +14,30 @@
 /* glibc 2.32: true if atomic operations may be plain ones. False is always correct. */
 char __libc_single_threaded = 0;
 
-/* glibc 2.30. Waits by the realtime clock, for the time that is left on the given clock. */
+/* Stores the realtime of a time on the given clock, from the time that is left. Returns 0 or EINVAL. */
+static int to_realtime(clockid_t clock, const struct timespec* until, struct timespec* here) {
+  struct timespec there;
+  if (clock_gettime(clock, &there) != 0 || clock_gettime(CLOCK_REALTIME, here) != 0) return EINVAL;
+  here->tv_sec += until->tv_sec - there.tv_sec;
+  here->tv_nsec += until->tv_nsec - there.tv_nsec;
+  if (here->tv_nsec < 0) here->tv_nsec += 1000000000, --here->tv_sec;
+  if (here->tv_nsec >= 1000000000) here->tv_nsec -= 1000000000, ++here->tv_sec;
+  return 0;
+}
+
+/* glibc 2.30, for std::condition_variable. Waits by the realtime clock. */
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* until) {
-  struct timespec there, here;
-  if (clock == CLOCK_REALTIME) return pthread_cond_timedwait(condition, mutex, until);
-  if (clock_gettime(clock, &there) != 0 || clock_gettime(CLOCK_REALTIME, &here) != 0) return EINVAL;
-  here.tv_sec += until->tv_sec - there.tv_sec;
-  here.tv_nsec += until->tv_nsec - there.tv_nsec;
-  if (here.tv_nsec < 0) here.tv_nsec += 1000000000, --here.tv_sec;
-  if (here.tv_nsec >= 1000000000) here.tv_nsec -= 1000000000, ++here.tv_sec;
-  return pthread_cond_timedwait(condition, mutex, &here);
+  struct timespec here;
+  const int error = to_realtime(clock, until, &here);
+  return error != 0 ? error : pthread_cond_timedwait(condition, mutex, &here);
+}
+
+/* glibc 2.30, for std::timed_mutex. Waits by the realtime clock. */
+int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until) {
+  struct timespec here;
+  const int error = to_realtime(clock, until, &here);
+  return error != 0 ? error : pthread_mutex_timedlock(mutex, &here);
 }
 
 /* glibc 2.36, for std::random_device. */

@@ -14,13 +14,13 @@ foreach(library z zstd)             # LLVM's
   find_library(attune_static_${library} NAMES lib${library}.a)
 endforeach()
 
-# The licences of the linked archives, from their packages.
+# The licences of the linked archives, from their packages; a cross build has them in its sysroot (aarch64.cmake).
 set(attune_linked libsqlite3-dev libsodium-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgcc-12-dev)
 if(ATTUNE_WHEEL STREQUAL "attune-cpu")
   set(attune_linked libfmt-dev llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev libgcc-12-dev)
 endif()
 foreach(package ${attune_linked})
-  if(EXISTS /usr/share/doc/${package}/copyright)
-    install(FILES /usr/share/doc/${package}/copyright DESTINATION licenses RENAME ${ATTUNE_WHEEL}-${package}.txt COMPONENT cpu)
+  if(EXISTS ${attune_sysroot}/usr/share/doc/${package}/copyright)
+    install(FILES ${attune_sysroot}/usr/share/doc/${package}/copyright DESTINATION licenses RENAME ${ATTUNE_WHEEL}-${package}.txt COMPONENT cpu)
   endif()
 endforeach()
