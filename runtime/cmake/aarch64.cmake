@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds for ARM64 on another machine: -DCMAKE_TOOLCHAIN_FILE=runtime/cmake/aarch64.cmake (packages crossbuild-essential-arm64,
-# qemu-user-static). ATTUNE_SYSROOT in the environment is a folder made by aarch64_sysroot.sh: the libraries to link, for ARM64.
+# qemu-user-static). AARCH64_SYSROOT in the environment is a folder made by aarch64_sysroot.sh: the libraries to link, for ARM64.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 
-set(attune_sysroot $ENV{ATTUNE_SYSROOT})
+set(attune_sysroot $ENV{AARCH64_SYSROOT})
 if(NOT IS_DIRECTORY "${attune_sysroot}/usr")
-  message(FATAL_ERROR "ATTUNE_SYSROOT must be a folder made by runtime/cmake/aarch64_sysroot.sh, not '${attune_sysroot}'")
+  message(FATAL_ERROR "AARCH64_SYSROOT must be a folder made by runtime/cmake/aarch64_sysroot.sh, not '${attune_sysroot}'")
 endif()
 set(CMAKE_FIND_ROOT_PATH ${attune_sysroot})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

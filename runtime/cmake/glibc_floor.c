@@ -14,7 +14,8 @@
 /* glibc 2.32: true if atomic operations may be plain ones. False is always correct. */
 char __libc_single_threaded = 0;
 
-/* Stores the realtime of a time on the given clock, from the time that is left. Returns 0 or EINVAL. */
+/* Stores the realtime of a time on the given clock, from the time that is left. Returns 0 or
+ * EINVAL. */
 static int to_realtime(clockid_t clock, const struct timespec* until, struct timespec* here) {
   struct timespec there;
   if (clock_gettime(clock, &there) != 0 || clock_gettime(CLOCK_REALTIME, here) != 0) return EINVAL;

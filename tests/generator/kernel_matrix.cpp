@@ -88,6 +88,15 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             "op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_kv=4096,v_in_k=1,mask=causal_"
             "bottom_right{}{}",
             heads, dims, pages, specs->size() % 2 ? ",window=128:0" : ""))));
+  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
+    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1", "bf16,heads=8/1"})
+      for (const char* lists :
+           {",key_indices=positions,page_size=1", ",key_indices=positions,packed_q=1,packed_kv=1",
+            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places"})
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
+                                              "kv=4096,v_in_k=1,listed_keys=2048{}",
+                                              heads, dims, lists))));
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
                            "head_dim_qk=192,head_dim_v=128"})
     for (const char* dtypes :

@@ -13,9 +13,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
+#include "generator/core/ops/ops.hpp"
 #include "generator/families/caches/cache_shares.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
@@ -27,11 +29,12 @@ namespace attune {
 namespace {
 
 constexpr int kLeastHeadDimV = 384, kStepOfV = 128, kLeastBoxRows = 8;
+constexpr int kLeastRows = 16;
 
 const Served& serves_latent_caches() {
-  static const Served served{
-      Op::kAttentionKvCache,
-      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k"}};
+  static const Served served{Op::kAttentionKvCache,
+                             {"mask", "window", "page_size", "packed_q", "packed_kv",
+                              "batch_invariant", "v_in_k", "key_indices"}};
   return served;
 }
 
@@ -40,8 +43,18 @@ bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgrou
 
 int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
 
+bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
+
 MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
-  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"));
+  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"), has_lists(spec));
+}
+
+// Returns values of pack_heads. A tile of a row with a list holds heads alone, up to 64 of a group:
+// the power of 2 that holds the whole group, which leaves places idle, or 64 where they divide it.
+std::vector<int64_t> pack_heads(const KernelSpec& spec) {
+  if (!has_lists(spec)) return sm90_pack_heads(spec);
+  if (spec.gqa_ratio > kWarpgroupRows) return {kWarpgroupRows};
+  return {std::max<int64_t>(kLeastRows, std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio)))};
 }
 
 // Returns products whose accumulators have the rows of Q as columns.
@@ -86,14 +99,16 @@ class MlaSm90 final : public KernelTemplate {
     using Values = std::vector<int64_t>;
     // With batch_invariant, each knob that affects bits has one value.
     const bool own_bits = spec.cache.batch_invariant;
-    const Values packs = sm90_pack_heads(spec);
+    const Values packs = pack_heads(spec);
     const bool few_heads =
         !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
+    Values rows{kWarpgroupRows};
+    if (few_heads) rows = {kLeastRows, 32, kWarpgroupRows};
+    if (has_lists(spec)) rows = packs;
     return {
         {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
           "2: dynamic, whole tiles; 3: equal shares of all steps"},
-         {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
-          "rows per tile; below 64, keys are the rows of products"},
+         {"rows", rows, "rows per tile; below 64, keys are the rows of products"},
          {"pack_heads", own_bits ? Values{packs.back()} : packs,
           "heads of a group that share the rows of a tile"},
          {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
@@ -162,16 +177,18 @@ class MlaSm90 final : public KernelTemplate {
     LaunchStructure all;
     StepStructure& step = all.steps[0];
     step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
+    if (has_lists(spec)) step.parts.push_back(ArgumentPart::kLists);
     step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
     step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
     step.early = true;  // waits for the previous grid before it reads lengths
     const int box_rows =
         spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, kMlaKeys) : kMlaKeys;
-    step.tensor_maps.push_back({.tensor = Operand::kK,
-                                .box_columns = kPanelColumns,
-                                .box_rows = box_rows,
-                                .fetches_around = false,
-                                .of_pages = true});
+    if (!has_lists(spec))
+      step.tensor_maps.push_back({.tensor = Operand::kK,
+                                  .box_columns = kPanelColumns,
+                                  .box_rows = box_rows,
+                                  .fetches_around = false,
+                                  .of_pages = true});
     if (config.at("scheduler") == kDrawn)
       all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
     else
@@ -179,8 +196,9 @@ class MlaSm90 final : public KernelTemplate {
     return all;
   }
 
-  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& of_call,
                     const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     const int64_t count = tiles_of(config, spec, shape).count();
     const int64_t steps = (shape.seqlen_kv + kMlaKeys - 1) / kMlaKeys;
     // The kernel counts steps along all tiles, and tickets, in an int.
@@ -204,7 +222,8 @@ class MlaSm90 final : public KernelTemplate {
   // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
   // them. The constants are a fit to 1424 timings (LOG.md).
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
-                        const Shape& shape, const DeviceFacts& device) const override {
+                        const Shape& of_call, const DeviceFacts& device) const override {
+    const Shape shape = line_shape(spec, of_call);
     constexpr double kMeeting = 350, kBytesOfMemory = 21, kHides = 8;
     constexpr double kJoin = 1700, kJoinOfRow = 285, kSecondJoin = 0.85;
     const Tiles tiles = tiles_of(config, spec, shape);
@@ -254,7 +273,12 @@ class MlaSm90 final : public KernelTemplate {
     if (spec.head_dim_v < kLeastHeadDimV || spec.head_dim_v % kStepOfV != 0)
       return fmt::format("head_dim_v is {}; this template serves multiples of {} from {}",
                          spec.head_dim_v, kStepOfV, kLeastHeadDimV);
-    if (spec.cache.page_size % kLeastBoxRows != 0)
+    if (has_lists(spec) && spec.gqa_ratio > kWarpgroupRows && spec.gqa_ratio % kWarpgroupRows != 0)
+      return fmt::format(
+          "gqa_ratio is {}; with lists of keys this template serves groups of up to "
+          "{} heads, or multiples of that",
+          spec.gqa_ratio, kWarpgroupRows);
+    if (!has_lists(spec) && spec.cache.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; this template serves multiples of {} keys",
                          spec.cache.page_size, kLeastBoxRows);
     return std::nullopt;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warp roles of cache_sm90. Warpgroup 0 finds tiles and loads them (cache_producer.cuh). The others
-// consume tile after tile and write O. Like warp_roles.cuh, but the tiles are found on the device.
+// Warp roles of cache_sm90. Warpgroup 0 finds tiles and loads them (cache_producer.cuh,
+// cache_loads.cuh). The others consume tile after tile and write O. Like warp_roles.cuh, but the
+// tiles are found on the device.
 #pragma once
 
 #include "cuda/cache_sm90/cache_join.cuh"
+#include "cuda/cache_sm90/cache_loads.cuh"
 #include "cuda/cache_sm90/cache_producer.cuh"
 #include "cuda/cache_sm90/cache_request_args.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -18,7 +20,7 @@ __device__ __forceinline__ void produce(const KernelParts& parts, unsigned share
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   const unsigned warp = threadIdx.x / 32;
   if (warp == 0) CacheLoads<false>(parts, k, shared).run();
-  if (warp == 1) find_tiles(parts, shared);
+  if (warp == 1) find_tiles(parts, lists, shared);
   if (warp == 2) CacheLoads<true>(parts, v, shared).run();
   if (warp == 3) CacheQueries(parts, shared).run();
 }

@@ -3,7 +3,7 @@
 // have any number of tokens: a few speculated tokens, a chunk of a prompt, or a whole prompt, with
 // different lengths. The consumers are those of prefill_sm90 (sm90/wgmma_consumer.cuh). Unlike
 // prefill_sm90, it finds tiles, lengths and pages on the device (cache_sm90/cache_stream.cuh,
-// cache_producer.cuh), and several blocks may share a tile (cache_sm90/cache_join.cuh). Knobs:
+// cache_loads.cuh), and several blocks may share a tile (cache_sm90/cache_join.cuh). Knobs:
 // README.md.
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys,

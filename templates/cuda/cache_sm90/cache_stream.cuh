@@ -12,7 +12,7 @@
 // A tile has up to kTileRows rows of a request, for kTileHeads heads that share a head of K.
 #pragma once
 
-#include "cuda/parts/cache_requests.cuh"
+#include "cuda/parts/listed_requests.cuh"  // where kKeyLists, else none/
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
@@ -36,6 +36,7 @@ struct CacheTile {
   DecodeRequest request;
   int part, parts, slot;  // for a tile that is cut (DecodePiece)
   int cache_slot;         // the request's slot, if the cache has no pages
+  int keys, list;         // of a row with a list: keys of its request, number of its list
 };
 
 __device__ __forceinline__ int row_tiles(const DecodeRequest& request) {
@@ -79,14 +80,20 @@ __device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
   tile->parts = uniform(high.word[2]);
   tile->slot = uniform(high.word[3]);
   tile->cache_slot = uniform(last.word[0]);
+  if constexpr (kKeyLists) {
+    tile->keys = uniform(last.word[2]);
+    tile->list = uniform(last.word[3]);
+  }
   return uniform(low.word[0]) != 0;
 }
 
 // Runs in the warp that finds tiles. All its lanes call every function.
 class CacheStream {
  public:
-  __device__ __forceinline__ CacheStream(const KernelParts& parts, unsigned shared)
-      : parts_(parts), shared_(shared), requests_(parts) {
+  template <class Lists>
+  __device__ __forceinline__ CacheStream(const KernelParts& parts, const Lists& lists,
+                                         unsigned shared)
+      : parts_(parts), shared_(shared), requests_(line_requests(parts, lists)) {
     if constexpr (kScheduler == kDrawn) count_tiles();
   }
 
@@ -94,7 +101,8 @@ class CacheStream {
   __device__ __forceinline__ void run() {
     bool more = true;
     if constexpr (kScheduler == kShared) {
-      more = find_first();  // no tile was published before: nothing to wait for
+      // No tile was published before: nothing to wait for.
+      more = first_piece();
       told_ ^= 1;
       tell(more);
     }
@@ -107,12 +115,24 @@ class CacheStream {
   }
 
  private:
+  struct TileParts {
+    int part, parts, slot;  // as in CacheTile
+  };
+
   __device__ __forceinline__ void tell(bool is_tile) const {
     if (!is_tile) store(0, 0, 0, 0, 0);
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
   }
 
+  __device__ __forceinline__ bool first_piece() {
+    if constexpr (kKeyLists) {  // the previous grid has ended
+      find_range();
+      return next_piece();
+    } else {
+      return find_first();
+    }
+  }
   // Finds the first tile from the lists of requests while the previous grid may still write them,
   // so that the loading warps can prefetch its keys. If the lists have changed when that grid has
   // ended, finds it again.
@@ -139,17 +159,19 @@ class CacheStream {
                     {{static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c),
                       static_cast<unsigned>(d)}});
   }
+  __device__ __forceinline__ int count() const { return line_count(requests_, parts_.base); }
   __device__ __forceinline__ int groups() const { return parts_.base.num_heads_q / kTileHeads; }
 
+  // A row with a list is a tile of its request, whose keys are the entries of the list.
   __device__ __forceinline__ void store_tile(const DecodeRequest& request, int row_tile, int group,
-                                             const DecodeTiles& steps) const {
-    store(0, 1, row_tile * kTileRows, group * kTileHeads, request_);
-    store(1, steps.first, steps.first + max(steps.count, 1) - 1, request.rows, request.length);
-  }
-  __device__ __forceinline__ void store_parts(const DecodeRequest& request, int part, int parts,
-                                              int slot) const {
-    store(2, request.first_row, part, parts, slot);
-    store(3, requests_.slot(request_), request.first_key, 0, 0);
+                                             const DecodeTiles& steps,
+                                             const TileParts& of_tile) const {
+    const ItemRow row(requests_, request_);
+    const DecodeRequest& whole = row.whole(request);
+    store(0, 1, row.row_of(row_tile * kTileRows), group * kTileHeads, row.batch_of(request_));
+    store(1, steps.first, steps.first + max(steps.count, 1) - 1, whole.rows, request.length);
+    store(2, whole.first_row, of_tile.part, of_tile.parts, of_tile.slot);
+    store(3, row.slot_of(requests_, request_), request.first_key, row.keys(), row.list());
   }
 
   // Functions for kDrawn.
@@ -157,7 +179,7 @@ class CacheStream {
     return requests_.has_own() ? groups() * row_tiles(requests_.own()) : 0;
   }
   __device__ __forceinline__ void count_tiles() {
-    const int batch = parts_.base.batch;
+    const int batch = count();
     total_ = __reduce_add_sync(~0u, own_tiles());
     for (int first = 32; first < batch; first += 32) {
       requests_.load<true>(first);
@@ -182,7 +204,7 @@ class CacheStream {
   // Finds the tile of number_. Numbers only grow, so the search goes on from its last place.
   __device__ __forceinline__ bool find_tile() {
     const int lane = threadIdx.x % 32;
-    for (; first_ < parts_.base.batch; first_ += 32) {
+    for (; first_ < count(); first_ += 32) {
       requests_.load(first_);  // loads again: too few registers are left to keep them
       const int own = own_tiles(), before = before_ + sum_of_lanes_before(own, lane);
       const unsigned found = __ballot_sync(~0u, number_ < before + own);
@@ -196,8 +218,7 @@ class CacheStream {
       const DecodeRequest request = requests_[request_];
       const int tiles = row_tiles(request), group = at / tiles;
       const int row_tile = tiles - 1 - (at - group * tiles);
-      store_tile(request, row_tile, group, steps_of(request, row_tile));
-      store_parts(request, 0, 1, 0);
+      store_tile(request, row_tile, group, steps_of(request, row_tile), {0, 1, 0});
       return true;
     }
     return false;
@@ -224,7 +245,7 @@ class CacheStream {
     return steps_of(requests_.own(), row_tiles(requests_.own()) - 1).count;
   }
   __device__ __forceinline__ void find_range() {
-    const int lane = threadIdx.x % 32, batch = parts_.base.batch;
+    const int lane = threadIdx.x % 32, batch = count();
     range_.tile_overhead = kTileOverhead;
     range_.items = groups();
     range_.even = 0;
@@ -264,8 +285,8 @@ class CacheStream {
       unit_ = unit;
       ++row_tile_;
       while (row_tile_ >= row_tiles(request)) {
-        if (++request_ >= parts_.base.batch) {
-          request_ = parts_.base.batch - 1;
+        if (++request_ >= count()) {
+          request_ = count() - 1;
           return {0, 0};
         }
         row_tile_ = 0;
@@ -280,14 +301,14 @@ class CacheStream {
             range_, 0x7fffffff, [&](int unit) { return steps_of_unit(unit); }, &piece))
       return false;
     const DecodeRequest request = requests_[request_];
-    store_tile(request, row_tile_, piece.item, {piece.begin, piece.end - piece.begin});
-    store_parts(request, piece.part, piece.parts, piece.slot);
+    store_tile(request, row_tile_, piece.item, {piece.begin, piece.end - piece.begin},
+               {piece.part, piece.parts, piece.slot});
     return true;
   }
 
   const KernelParts& parts_;
   unsigned shared_;
-  CacheRequests requests_;
+  LineRequests requests_;
   int request_ = 0;
   unsigned told_ = 0;                                     // parity of the last published tile
   int number_ = -1, total_ = 0, first_ = 0, before_ = 0;  // kDrawn

@@ -6,6 +6,7 @@
 
 #include "cuda/decode_sm80/decode_rings.cuh"
 #include "cuda/decode_sm80/listed_keys.cuh"
+#include "cuda/parts/listed_places.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/l2_policy.cuh"
 
@@ -19,7 +20,7 @@ class DecodeLoads {
                                          const DecodeMaps&, LineRequests& requests,
                                          const DecodeRange& range, unsigned shared)
       : parts_(parts),
-        lists_(lists),
+        places_(parts, lists),
         requests_(requests),
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
@@ -51,7 +52,8 @@ class DecodeLoads {
     if (more_) {
       copy_of<KTile>(slot(number), parts_.base.k);
       copy_of<VTile>(slot(number) + KTile::kBytes, parts_.base.v);
-      factors_.copy(number, parts_.scales, inside(page_), row_in_page(key_), head_, key_ >= 0, 0);
+      factors_.copy(number, parts_.scales, places_.inside(page_), places_.row_in_page(key_),
+                    places_.head(), key_ >= 0, 0);
       keys_.store(number, key_);
       tile_ += kTeam;
       advance();
@@ -66,7 +68,7 @@ class DecodeLoads {
       page_ = page_ahead_;
       key_ = key_ahead_;
       key_ahead_ = key_beyond_;
-      page_ahead_ = page_of(key_ahead_);
+      page_ahead_ = places_.page_of(key_ahead_);
       key_beyond_ = key_of(tile_ + 2 * kTeam);
       return;
     }
@@ -85,49 +87,20 @@ class DecodeLoads {
     key_ = key_of(tile_);
     key_ahead_ = key_of(tile_ + kTeam);
     key_beyond_ = key_of(tile_ + 2 * kTeam);
-    page_ = page_of(key_);
-    page_ahead_ = page_of(key_ahead_);
+    page_ = places_.page_of(key_);
+    page_ahead_ = places_.page_of(key_ahead_);
   }
 
   __device__ __forceinline__ void take_row(const DecodeItem& item) {
     const ListedRow& row = item.listed;
-    head_ = item.kv_head;
-    count_ = item.request.length;
-    length_ = row.whole.length;
-    first_key_ = row.whole.first_key;
-    entries_ = lists_.indices + row.list * lists_.row_stride + head_ * lists_.head_stride;
-    if constexpr (kHasPages)
-      table_ = parts_.cache.page_table + row.request * parts_.cache.page_table_stride;
-    else if constexpr (!kHasKeyBegins && !kArePlaces)
-      slot_ = requests_.slot(row.request);
+    const bool has_slot = !kHasPages && !kHasKeyBegins && !kArePlaces;
+    places_.take({row.request, row.whole.length, row.whole.first_key,
+                  has_slot ? requests_.slot(row.request) : 0, row.list, item.request.length,
+                  item.kv_head});
   }
-
   // Returns the key of this lane's entry of the tile; -1 if there is none.
   __device__ __forceinline__ int key_of(int tile) const {
-    const int entry = tile * kKeys + static_cast<int>(threadIdx.x) % kKeys;
-    if (tile >= end_ || entry >= count_) return -1;
-    const int key = entries_[entry];
-    const int most = kArePlaces ? parts_.cache.num_pages : length_;
-    return key < 0 || (kArePlaces ? key / page_rows() : key) >= most ? -1 : key;
-  }
-  // Returns the page, or the slot, of a key. The id is not checked.
-  __device__ __forceinline__ int page_of(int key) const {
-    if (key < 0) return 0;
-    if constexpr (kArePlaces) return key / page_rows();
-    if constexpr (kHasPages) return table_[key / kPageRows];
-    return kHasKeyBegins ? 0 : slot_;
-  }
-  __device__ __forceinline__ int page_rows() const {
-    return kHasPages ? kPageRows : max(parts_.base.seqlen_kv, 1);
-  }
-  // Returns `page`, or 0 if `page` is out of range, so that no load leaves the cache.
-  __device__ __forceinline__ int inside(int page) const {
-    return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
-  }
-  __device__ __forceinline__ int row_in_page(int key) const {
-    if (key < 0) return 0;
-    if (kHasPages || kArePlaces) return key % page_rows();
-    return kHasKeyBegins ? first_key_ + key : key;
+    return tile >= end_ ? -1 : places_.key_of(tile * kKeys + static_cast<int>(threadIdx.x) % kKeys);
   }
 
   // The place of a tile's key, which one lane knows.
@@ -137,19 +110,19 @@ class DecodeLoads {
   };
   __device__ __forceinline__ Place place_in_lane(int page, int lane) const {
     const int key = __shfl_sync(~0u, key_, lane);
-    return {__shfl_sync(~0u, page, lane), row_in_page(key), key >= 0};
+    return {__shfl_sync(~0u, page, lane), places_.row_in_page(key), key >= 0};
   }
   __device__ __forceinline__ const char* row_of(const OperandView& view, const Place& at) const {
     return static_cast<const char*>(view.data) +
-           kKvBytes *
-               (at.page * view.batch_stride + at.row * view.row_stride + head_ * view.head_stride);
+           kKvBytes * (at.page * view.batch_stride + at.row * view.row_stride +
+                       places_.head() * view.head_stride);
   }
 
   // Copies lines of 128 bytes with eight lanes each, or else chunks of 16 bytes. Rows without a key
   // become zero.
   template <class Tile>
   __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
-    const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32;
+    const int own = places_.inside(page_), lane = static_cast<int>(threadIdx.x) % 32;
     if constexpr (Tile::kHasPanels) {
 #pragma unroll 2
       for (int first = 0; first < kKeys; first += 4) {
@@ -176,7 +149,7 @@ class DecodeLoads {
   }
 
   const KernelParts& parts_;
-  const KeyListArgs& lists_;
+  ListedPlaces places_;
   LineRequests& requests_;
   const DecodeRange& range_;
   DecodeWalk walk_;
@@ -184,11 +157,7 @@ class DecodeLoads {
   const KeyFactorRing factors_;
   const ListedKeyRing keys_;
   const L2Policy policy_;
-  const int* entries_;  // of the row's list
-  const int* table_;    // the pages of the row's request
-  int tile_, end_;      // the next tile, and the end of the piece
-  int count_;           // entries of the list
-  int length_, first_key_, slot_ = 0, head_;
+  int tile_, end_;  // the next tile, and the end of the piece
   // The key of this lane in the next tile and in the two after it, and unchecked pages.
   int key_, key_ahead_, key_beyond_, page_, page_ahead_;
   bool more_;

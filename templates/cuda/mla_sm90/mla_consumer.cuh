@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/mla_sm90/listed_scores.cuh"
 #include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/mla_sm90/mla_sums.cuh"
 #include "cuda/parts/kernel_parts.cuh"
@@ -61,7 +62,7 @@ class MlaConsumer {
     if (half_ == 1) own.advance();
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
-    if (keys < kBlockN) clear_values(max(keys, 0));
+    if (!kKeyLists && keys < kBlockN) clear_values(max(keys, 0));
     int block = tile.last_block;
     if (half_ == 1 && block == tile.first_block) {
       multiply_other(true, o, rows);
@@ -75,7 +76,10 @@ class MlaConsumer {
       }
 #pragma unroll 1
       for (;; --block) {
-        if (range.needs_mask(block)) mask(args, tile, block, s);
+        if constexpr (kKeyLists)
+          hide_unlisted(shared_, k_.full(), 2 * (lane() % 4), s);
+        else if (range.needs_mask(block))
+          mask(args, tile, block, s);
         multiply_own(args.softmax_scale_log2, s, o, rows);
         if (block == tile.first_block) break;
         --block;
@@ -98,6 +102,7 @@ class MlaConsumer {
   // Issues the scores of the block at `own`, then moves `own` two blocks on.
   __device__ __forceinline__ void issue_qk(MlaScores& s, KWalk* own) const {
     mbarrier_wait(own->full(), own->parity(), "k_full");
+    see_copied_keys();
     wgmma_fence();
     mla_qk(s, wgmma_descriptor<kPanelRowBytes>(q_), wgmma_descriptor<kPanelRowBytes>(own->tile()));
     wgmma_commit();
@@ -129,6 +134,7 @@ class MlaConsumer {
 
   __device__ __forceinline__ void multiply_other(bool is_last, MlaOutput& o, RowStats* rows) {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
+    see_copied_keys();
     mbarrier_wait(shared_ + kMlaLayout.p_full + 8 * (1 - half_), p_parity_, "p_full");
     p_parity_ ^= 1;
     mbarrier_arrive_if(is_last && lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/mla_sm90/listed_scores.cuh"
 #include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
@@ -73,14 +74,17 @@ class KeysFirstConsumer {
     }
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
-    if (keys < kBlockN) clear_values(max(keys, 0));
+    if (!kKeyLists && keys < kBlockN) clear_values(max(keys, 0));
 #pragma unroll 1
     for (int block = tile.last_block; block >= tile.first_block; --block) {
       ScoresOfKeys s;
       multiply_qk(s);
       if (block == tile.first_block)
         mbarrier_arrive_if(lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more
-      if (range.needs_mask(block)) mask(args, tile, block, s);
+      if constexpr (kKeyLists)
+        hide_unlisted_rows(shared_, k_.full(), warp() * 16 + lane() / 4, s);
+      else if (range.needs_mask(block))
+        mask(args, tile, block, s);
       soften(args.softmax_scale_log2, s, o, stats);
       multiply_pv(o);
     }
@@ -100,6 +104,7 @@ class KeysFirstConsumer {
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
       mbarrier_wait(at.full(), at.parity(), "k_full");
+      see_copied_keys();
       wgmma_fence();
       const auto k = wgmma_descriptor<kPanelRowBytes>(at.tile());
       const auto q = wgmma_descriptor<kPanelRowBytes>(q_ + slot * kSlotOfQ);

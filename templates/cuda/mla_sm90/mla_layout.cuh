@@ -6,6 +6,6 @@
 
 namespace attune {
 
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows);
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows, kKeyLists);
 
 }  // namespace attune

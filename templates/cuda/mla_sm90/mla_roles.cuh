@@ -1,38 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
+// If lists name the keys, two of its warps load them, and one loads rows of Q.
 // The other warpgroups consume tile after tile. There are two, each with half of the columns of O
 // (mla_halves.cuh), or with few rows one (mla_keys_first_role.cuh).
 #pragma once
 
 #include "cuda/cache_sm90/cache_producer.cuh"
-#include "cuda/mla_sm90/mla_halves.cuh"  // where kRows == 64, else mla_keys_first_role.cuh
+#include "cuda/mla_sm90/listed_key_loads.cuh"  // where kKeyLists, else none/
+#include "cuda/mla_sm90/mla_halves.cuh"        // where kRows == 64, else mla_keys_first_role.cuh
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
 
-__device__ __forceinline__ void produce_mla(const KernelParts& parts, unsigned shared,
-                                            const TensorMap& k) {
+template <class Lists, class Map>
+__device__ __forceinline__ void produce_mla(const KernelParts& parts, const Lists& lists,
+                                            unsigned shared, const Map& k) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   const unsigned warp = threadIdx.x / 32;
-  if (warp == 0) CacheLoads<false>(parts, k, shared).run();
-  if (warp == 1) find_tiles(parts, shared);
-  if (warp >= 2) CacheQueries(parts, shared).run();
+  if (warp == 0 || (kKeyLists && warp == 2)) load_keys(parts, lists, k, shared);
+  if (warp == 1) find_tiles(parts, lists, shared);
+  if (warp >= 4 - kQueryWarps) CacheQueries(parts, shared).run();
 }
 
-__device__ __forceinline__ void run_mla_roles(const KernelParts& parts, unsigned char* shared_bytes,
-                                              const TensorMap& k) {
+template <class Lists, class Map>
+__device__ __forceinline__ void run_mla_roles(const KernelParts& parts, const Lists& lists,
+                                              unsigned char* shared_bytes, const Map& k) {
   const unsigned shared = shared_address(shared_bytes);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     ConsumerRole::init_own_barriers(shared);
     init_barriers(shared);
-    prefetch_tensor_map(k);
+    if constexpr (!kKeyLists) prefetch_tensor_map(k);
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0)
-    produce_mla(parts, shared, k);
+    produce_mla(parts, lists, shared, k);
   else
     ConsumerRole::consume(parts, shared, warpgroup - 1);
 }

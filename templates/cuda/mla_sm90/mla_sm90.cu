@@ -22,16 +22,21 @@ constexpr bool kBlocksFollowWindow = false;
 
 #include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/mla_sm90/mla_roles.cuh"
+#include "cuda/parts/none/tensor_maps.cuh"
 
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
-        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
-        const __grid_constant__ TensorMap map_k) {
+                    // clang-format off
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache
+        , const __grid_constant__ KeyListArgs lists  // where kKeyLists
+        , const __grid_constant__ TensorMap k_map  // unless kKeyLists
+                    // clang-format on
+    ) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
-  run_mla_roles(parts, shared_memory, map_k);
+  run_mla_roles(parts, lists, shared_memory, k_map);
 }
 
 }  // namespace attune

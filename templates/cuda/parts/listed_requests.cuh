@@ -71,6 +71,13 @@ struct ItemRow {
 
   __device__ __forceinline__ ItemRow(const LineRequests& requests, int number)
       : listed(requests.row(number)) {}
+  // Returns the row of its request; `row` is that of the line.
+  __device__ __forceinline__ int row_of(int) const { return listed.row; }
+  __device__ __forceinline__ int slot_of(const LineRequests& requests, int) const {
+    return kHasPages || kHasKeyBegins || kArePlaces ? 0 : requests.slot(listed.request);
+  }
+  __device__ __forceinline__ int keys() const { return listed.whole.length; }
+  __device__ __forceinline__ int list() const { return listed.list; }
   __device__ __forceinline__ int batch_of(int) const { return listed.request; }
   __device__ __forceinline__ int position_of(const DecodeRequest&, int) const {
     return listed.position();

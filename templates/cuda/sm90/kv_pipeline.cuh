@@ -75,8 +75,12 @@ class SlotWalk {
 
 constexpr int kConsumerWarps = 4 * kConsumers;
 // Arrivals that complete a tile of Q: of TMA, or of the warps that copy rows of Q from a cache's
-// requests. With latent attention Q has 72 KB, which two warps copy.
-constexpr int kQueryWarps = kMla ? 2 : 1;
+// requests. With latent attention Q has 72 KB, which two warps copy, unless one of them loads keys
+// of lists.
+constexpr int kQueryWarps = kMla && !kKeyLists ? 2 : 1;
+// Arrivals that complete a slot of K: of TMA; of the warps that transpose diagonal terms; of the
+// two warps that load keys of lists, whose lanes arrive when their copies have.
+constexpr int kKeyArrivals = kKeyLists ? 2 * 33 : kDiagonalTerms ? 1 + kIdleWarps : 1;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
@@ -84,7 +88,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }
   for (int i = 0; i < kLayout.k_slots; ++i) {
-    mbarrier_init(shared + kLayout.k_full + 8 * i, kDiagonalTerms ? 1 + kIdleWarps : 1);
+    mbarrier_init(shared + kLayout.k_full + 8 * i, kKeyArrivals);
     mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kLayout.v_slots; ++i) {

@@ -3,6 +3,7 @@
 // layout, registers.
 #pragma once
 
+#include "cuda/parts/none/cache_features.cuh"
 #include "cuda/sm90/none/features.cuh"
 #include "shared/attention_enums.h"
 #include "shared/layouts/mla_sm90_layout.h"  // where kMla, else none/
@@ -17,13 +18,16 @@ constexpr PrefillSm90Config kSm90Config = {
     kKvRing,   kKParts,       kOStaging,           kHeadDimQk,
     kHeadDimV, kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout =
-    kMla ? mla_sm90_layout(kHeadDimQk, kRows).parts : prefill_sm90_layout(kSm90Config);
+    kMla ? mla_sm90_layout(kHeadDimQk, kRows, kKeyLists).parts : prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
 constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    prefill_sm90_registers(kConsumers, kBlocksPerSm, kOperandBytes);
+    prefill_sm90_registers(kConsumers, kBlocksPerSm,
+                           kKeyLists         ? kListedRegisters
+                           : kNarrowOperands ? kProducer8BitRegisters
+                                             : kProducerRegisters);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");

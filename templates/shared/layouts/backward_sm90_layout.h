@@ -191,7 +191,7 @@ constexpr long long backward_sums_bytes(long long heads, long long rows) {
 
 // The producer needs few registers, so the consumers get those that it can spare.
 constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
-  return prefill_sm90_registers(warpgroups, 1, 1);
+  return prefill_sm90_registers(warpgroups, 1, kProducer8BitRegisters);
 }
 
 // Returns the accumulator registers of a consumer thread: scores and dP of a step in fp32, the

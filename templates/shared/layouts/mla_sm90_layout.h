@@ -26,6 +26,11 @@
 // |         |                                  |              | warp may write them while others  |
 // |         |                                  |              | are at the next maxima            |
 //
+// If lists name the keys, cp.async of two warps writes k slots, and another region follows:
+//
+// | listed | 2 words for each slot of k | the loading warps | the consumers: bit i says whether   |
+// |        |                            |                   | the list names key i                |
+//
 // shared/layouts/prefill_sm90_layout.h describes panels, of 64 columns, and their swizzle. The sums
 // of two consecutive tiles have separate places (cuda/mla_sm90/mla_sums.cuh).
 #pragma once
@@ -49,11 +54,12 @@ constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalv
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
   int slots_of_step;        // slots for the keys of a step
-  int p, maxima, sums, p_full;
+  int p, maxima, sums, p_full, listed;
   int bytes;
 };
 
-constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRows) {
+constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRows,
+                                        bool has_lists = false) {
   MlaSm90Layout all{};
   PrefillSm90Layout& l = all.parts;
   const bool keys_first = rows < kWarpgroupRows;
@@ -82,7 +88,8 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRo
   l.tile_full = l.v_empty + 8;
   l.tile_empty = l.tile_full + 8 * kTileSlots;
   l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
-  l.bytes = all.bytes = l.tiles + kTileSlotBytes * kTileSlots;
+  all.listed = l.tiles + kTileSlotBytes * kTileSlots;
+  l.bytes = all.bytes = all.listed + (has_lists ? 8 * l.k_slots : 0);
   return all;
 }
 

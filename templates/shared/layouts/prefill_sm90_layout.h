@@ -158,14 +158,17 @@ struct PrefillSm90Registers {
   bool moved;  // false: the launch count already suffices and setmaxnreg is left out
 };
 
+constexpr int kProducerRegisters = 32;      // with fewer it spills
+constexpr int kProducer8BitRegisters = 24;  // likewise, with 8-bit operands
+constexpr int kListedRegisters = 56;        // likewise, if lists name the keys
+
 constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
-                                                      int operand_bytes = 2) {
+                                                      int least_producer = kProducerRegisters) {
   PrefillSm90Registers r{};
   const int threads = (warpgroups + 1) * kWarpgroupThreads;
   int launch = 65536 / (threads * blocks_per_sm) / 8 * 8;
   r.launch = launch > 248 ? 248 : launch;
   const int pool = (warpgroups + 1) * r.launch;
-  const int least_producer = operand_bytes == 1 ? 24 : 32;  // with fewer it spills
   const int consumer = (pool - least_producer) / warpgroups / 8 * 8;
   r.consumer = consumer > 240 ? 240 : consumer;
   const int left = pool - warpgroups * r.consumer;

@@ -112,15 +112,31 @@ class KeyListsTest(unittest.TestCase):
                 close(o[row:row + 1], want[0])
                 close(lse[:, row:row + 1], want[1])
 
-    @unittest.skipIf(DEVICE == "cuda", "latent caches of 576 columns with lists run on CPUs")
     def test_latent_caches(self):
+        """On Hopper mla_sm90: tiles of 64 rows, and of 16 and 32 with heads that do not fill them."""
         random = np.random.default_rng(5)
-        cache = Cache(8, [130, 0, 64], 144, 1, 576, 512, 64)
+        for page, heads, rows, length, d, dv in ((64, 16, 2, 60, 576, 512), (1, 128, 1, 150, 576, 512),
+                                                 (24, 64, 3, 64, 576, 512), (0, 8, 1, 129, 576, 512),
+                                                 (16, 20, 2, 1, 448, 384)):
+            cache = Cache(8, [130, 0, 64, 200], 200, 1, d, dv, page)
+            cache.values, cache.v = [keys[..., :dv] for keys in cache.keys], cache.k[..., :dv]
+            q = tensor(random.standard_normal((4, rows, heads, d)))
+            lists, counts = drawn_lists(random, cache.lengths, rows, 1, length)
+            given = {**cache.given, "key_indices": ints(lists[:, :, 0])}
+            with self.subTest(page=page, heads=heads):
+                self.compare(cache, q, lists, None, given)
+                self.compare(cache, q, lists, counts, {**given, "key_counts": ints(counts)}, batch_invariant=True)
+
+    def test_latent_caches_share_a_long_list(self):
+        """Few rows of long lists, whose keys blocks share on a GPU, and joined parts."""
+        random = np.random.default_rng(6)
+        cache = Cache(9, [3000], 3000, 1, 576, 512, 16)
         cache.values, cache.v = [keys[..., :512] for keys in cache.keys], cache.k[..., :512]
-        q = tensor(random.standard_normal((3, 2, 16, 576)))
-        lists, counts = drawn_lists(random, cache.lengths, 2, 1, 60)
-        given = {**cache.given, "key_indices": ints(lists[:, :, 0]), "key_counts": ints(counts)}
-        self.compare(cache, q, lists, counts, given)
+        for heads in (16, 64):
+            q = tensor(random.standard_normal((1, 2, heads, 576)))
+            lists, _ = drawn_lists(random, cache.lengths, 2, 1, 2048)
+            with self.subTest(heads=heads):
+                self.compare(cache, q, lists, None, {**cache.given, "key_indices": ints(lists[:, :, 0])})
 
     def test_refusals(self):
         cache = Cache(9, [40, 30], 48, 2, 64, 64, 16)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels for ARM64: built by `runtime/python/wheels.sh --aarch64` on a machine of another kind, and run by an emulator with
-Debian's Python and NumPy for ARM64. Skips aloud (status 77) without the cross compiler or the emulator.
+"""The wheels for ARM64: built by `runtime/python/wheels.sh --aarch64` on a machine of another kind, and run by an
+emulator with Debian's Python and NumPy for ARM64. Skips aloud (status 77) without the cross compiler or the emulator.
     wheel_aarch64_test.py [FOLDER]      wheels that are there already, in place of new ones"""
 import pathlib
 import platform

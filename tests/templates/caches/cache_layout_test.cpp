@@ -33,12 +33,13 @@ TEST(CacheLayout, APartHasRoomForItsOwnStatsAndItsGroups) {
 
 TEST(MlaSm90Layout, RegionsFitTheBlock) {
   for (const int head_dim : {192, 448, 512, 576})
-    for (const int rows : {8, 16, 32, 64}) {
-      const MlaSm90Layout l = mla_sm90_layout(head_dim, rows);
-      expect_regions(regions_of(l, head_dim, rows), l.bytes);
-      EXPECT_LE(l.bytes, kMlaSharedBytes);
-      EXPECT_GE(l.parts.k_slots, l.slots_of_step);
-    }
+    for (const int rows : {8, 16, 32, 64})
+      for (const bool has_lists : {false, true}) {
+        const MlaSm90Layout l = mla_sm90_layout(head_dim, rows, has_lists);
+        expect_regions(regions_of(l, head_dim, rows, has_lists), l.bytes);
+        EXPECT_LE(l.bytes, kMlaSharedBytes);
+        EXPECT_GE(l.parts.k_slots, l.slots_of_step);
+      }
 }
 
 TEST(DecodeShared, RegionsFollowEachOther) {

@@ -64,7 +64,8 @@ TEST(PrefillSm90Fp8Layout, GivenVStandsApartAndKeepsTheSwizzlePhase) {
 TEST(PrefillSm90Fp8Layout, RegistersNeverExceedThePoolOfTheLaunch) {
   for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
     for (int ctas = 1; ctas <= 3; ++ctas) {
-      const PrefillSm90Registers r = prefill_sm90_registers(warpgroups, ctas, 1);
+      const PrefillSm90Registers r =
+          prefill_sm90_registers(warpgroups, ctas, kProducer8BitRegisters);
       if (!r.moved) continue;
       EXPECT_LE(warpgroups * r.consumer + r.producer, (warpgroups + 1) * r.launch);
       EXPECT_GE(r.producer, 24);

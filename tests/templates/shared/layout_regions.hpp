@@ -198,7 +198,8 @@ inline std::vector<Region> regions_of(const BandLayout& l) {
   return all;
 }
 
-inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, int rows) {
+inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, int rows,
+                                      bool has_lists) {
   const PrefillSm90Layout& p = l.parts;
   const bool keys_first = rows < 64;
   const int sums = keys_first ? 4 : 2;  // warps, or halves
@@ -207,7 +208,8 @@ inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, i
                           {"maxima", l.maxima, sums * rows * 4, 16},
                           {"sums", l.sums, (keys_first ? sums : 2 * sums) * rows * 4, 16},
                           {"p full", l.p_full, keys_first ? 0 : 16},
-                          {"tiles", p.tiles, kTileSlotBytes * kTileSlots, 16}};
+                          {"tiles", p.tiles, kTileSlotBytes * kTileSlots, 16},
+                          {"listed", l.listed, has_lists ? 8 * p.k_slots : 0}};
   add_slots(all, "k", p.k, p.k_slots, p.k_slot_bytes,
             panel_bytes(kMlaKeys, keys_first ? 64 * kMlaSlotPanels : head_dim_qk), kSwizzled);
   for (const auto& [name, begin, count] : {std::tuple{"q full", p.q_full, 1},

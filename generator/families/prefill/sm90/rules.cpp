@@ -183,9 +183,10 @@ bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
 }
 
 PrefillSm90Registers registers_of(const KernelSpec& spec, const Config& c) {
-  return prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
-                                static_cast<int>(c.get("blocks_per_sm", 1)),
-                                dtype_bytes(spec.dtype_kv));
+  return prefill_sm90_registers(
+      static_cast<int>(c.at("block_m")) / kWarpgroupRows,
+      static_cast<int>(c.get("blocks_per_sm", 1)),
+      is_8_bit(spec.dtype_kv) ? kProducer8BitRegisters : kProducerRegisters);
 }
 
 // Returns the number of accumulators that fit besides addresses, row statistics and temporaries:

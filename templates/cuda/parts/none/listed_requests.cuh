@@ -27,6 +27,13 @@ __device__ __forceinline__ LineRequests line_requests(const attune::KernelParts&
 struct ItemRow {
   template <class Requests>
   __device__ __forceinline__ ItemRow(const Requests&, int) {}
+  __device__ __forceinline__ int row_of(int row) const { return row; }
+  template <class Requests>
+  __device__ __forceinline__ int slot_of(const Requests& requests, int number) const {
+    return requests.slot(number);
+  }
+  __device__ __forceinline__ int keys() const { return 0; }
+  __device__ __forceinline__ int list() const { return 0; }
   __device__ __forceinline__ int batch_of(int number) const { return number; }
   __device__ __forceinline__ int position_of(const DecodeRequest& request, int token) const {
     return request.position(token);

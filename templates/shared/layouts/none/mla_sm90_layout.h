@@ -10,7 +10,7 @@ struct MlaSm90Layout {
   attune::PrefillSm90Layout parts;
   int slots_of_step = 1;
 };
-constexpr MlaSm90Layout mla_sm90_layout(int, int) { return {}; }
+constexpr MlaSm90Layout mla_sm90_layout(int, int, bool = false) { return {}; }
 constexpr int mla_consumers(int) { return 1; }
 
 }  // namespace none
