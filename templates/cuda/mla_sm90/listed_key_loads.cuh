@@ -14,7 +14,7 @@
 
 namespace attune {
 
-static_assert(kTileRows == 1, "rows have lists of their own");
+static_assert(!kKeyLists || kTileRows == 1, "rows have lists of their own");
 
 class ListedKeyLoads {
   static constexpr int kPanels = kLayout.panels_qk, kParts = kMlaLayout.slots_of_step;

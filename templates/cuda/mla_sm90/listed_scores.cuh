@@ -36,8 +36,8 @@ class ListedBits {
   unsigned bits_[2];
 };
 
-// Hides the scores of keys that the list does not name. (64 rows, kBlockN keys) over the
-// warpgroup: a thread's first key is number `first`.
+// Hides the scores of keys that the list does not name. Scores are (64 rows, kBlockN keys) over the
+// warpgroup. A thread's first key is number `first`.
 template <int kCount>
 __device__ __forceinline__ void hide_unlisted(unsigned shared, unsigned full, int first,
                                               float (&s)[kCount]) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void hide_unlisted(unsigned shared, unsigned full, in
     if (!listed.has(i / 4 * 8 + i % 2)) s[i] = hidden_score();
 }
 
-// The same for (64 keys, rows): a thread has keys `first` and `first` + 8 of each row.
+// Does the same where keys are rows: a thread has keys `first` and `first` + 8 of each row of Q.
 template <int kCount>
 __device__ __forceinline__ void hide_unlisted_rows(unsigned shared, unsigned full, int first,
                                                    float (&s)[kCount]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the keys of a row's list lie in the cache, for kernels that load them by cp.async. A list's
+// Finds the keys of a row's list in the cache, for kernels that load them by cp.async. A list's
 // entry, the page of its key and the key itself are read one after the other, so callers read the
 // first two some steps ahead. No function waits for a page id that was just read.
 #pragma once

@@ -5,6 +5,7 @@
 
 #include "cuda/parts/cache_requests.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/none/cache_features.cuh"
 #include "shared/key_lists.h"
 
 namespace attune {
