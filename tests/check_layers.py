@@ -39,7 +39,8 @@ PACKAGE = "runtime/python/attune"
 # Rooms, the lowest first, with their folders and files. "": the package's own __init__.py.
 ROOMS = {
     "core": ["core"], "score": ["score"], "ops": ["ops", "block_map"], "torch": ["torch"],
-    "adapters": ["adapters", "diffusers", "distributed", "flash", "flashinfer", "flex", "sdpa", "transformers"],
+    "adapters": [
+        "adapters", "diffusers", "distributed", "flash", "flash_mla", "flashinfer", "flex", "sdpa", "transformers"],
     "tools": ["tools", "__main__"], "attune": [""]}
 ROOM_OF = {part: room for room, parts in ROOMS.items() for part in parts}
 

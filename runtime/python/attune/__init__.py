@@ -17,8 +17,8 @@
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
-PyTorch's ops are in attune.torch. attune.sdpa, attune.flash, attune.flashinfer and attune.flex have the signatures of
-other libraries (examples/guide/torch.md).
+PyTorch's ops are in attune.torch. attune.sdpa, attune.flash, attune.flash_mla, attune.flashinfer and attune.flex have
+the signatures of other libraries (examples/guide/signatures.md).
 
 PyTorch is imported only if a call gets its tensors. Arguments that do not fit raise ValueError or TypeError before
 anything runs. If the library refuses a call, attune.Error is raised with a status and a message.
@@ -69,7 +69,7 @@ _torch_state.load_graph, _torch_state.load_train = _load_graph, _load_train
 _WHEN_USED = {
     "tune": "tools.tune", "TuneReport": "tools.tune", "tune_on_first_use": "tools.tune_on_first_use",
     "why": "tools.why", "Why": "tools.why", "patch_diffusers": "diffusers", "register_transformers": "transformers"}
-_MODULES = ("diffusers", "distributed", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers")
+_MODULES = ("diffusers", "distributed", "flash", "flash_mla", "flashinfer", "flex", "sdpa", "torch", "transformers")
 
 
 def __dir__():

@@ -57,7 +57,8 @@ class WordsTest(unittest.TestCase):
     def test_every_name_is_listed(self):
         names = dir(attune)
         self.assertEqual(names, sorted(names))
-        modules = {"block_map", "diffusers", "flash", "flashinfer", "flex", "sdpa", "torch", "transformers"}
+        modules = {
+            "block_map", "diffusers", "flash", "flash_mla", "flashinfer", "flex", "sdpa", "torch", "transformers"}
         self.assertLessEqual({*attune.__all__, *modules, "TuneReport", "Why", "__version__"}, set(names))
 
     def test_masks(self):
