@@ -126,6 +126,31 @@ TEST_F(ServingTest, LatentCachesAreDecodedByLatentAttention) {
   EXPECT_THAT(texts, Each(Not(HasSubstr("rotary="))));
 }
 
+TEST_F(ServingTest, AnIndexersKeysAreLists) {
+  std::string sparse = kDeepSeek;
+  sparse.replace(sparse.find("deepseek_v3"), 11, "deepseek_v32");
+  for (const auto& [config, keys] :
+       {std::pair{sparse, 2048},
+        {sparse.insert(1, R"("index_topk": 512, )"), 512}}) {  // 2048 where the config is silent
+    const Workload workload = workload_of(config, on_h200());
+    const std::string lists =
+        fmt::format("v_in_k=1,key_indices=places,listed_keys={},scale=0.07216878", keys);
+    const std::string latent =
+        "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=128/1,";
+    std::vector<std::string> texts;
+    for (const Problem& problem : workload.problems) texts.push_back(to_text(problem));
+    EXPECT_THAT(
+        texts,
+        Contains(latent + "batch=8,seqlen_q=1,seqlen_kv=32768,mask=none,page_size=64," + lists));
+    EXPECT_THAT(texts,
+                Contains(::testing::AllOf(HasSubstr("batch=1,seqlen_q=8192,"), HasSubstr(lists))));
+    EXPECT_THAT(texts,
+                Each(Not(HasSubstr("batch=8,seqlen_q=1,seqlen_kv=8192,mask=none,page_size=64,"
+                                   "v_in"))));  // a row reads as many keys as at 32768
+    for (const std::string& note : workload.notes) EXPECT_THAT(note, Not(HasSubstr("indexer")));
+  }
+}
+
 TEST_F(ServingTest, WindowsSinksAndChunksStay) {
   const std::vector<std::string> texts = texts_of(
       R"({"model_type": "gpt_oss", "torch_dtype": "bfloat16", "head_dim": 64,

@@ -24,11 +24,16 @@ enum class Lengths {
   kDistilled,  // kDiffusion without an unconditional half in each batch
 };
 
+// What a layer with an indexer lacks where it is tuned without lists of keys.
+inline constexpr const char* kChosenKeys = "attention to only those keys that an indexer chooses";
+
 // How a decoder's layer uses its cache, besides heads and head dims of its Problem.
 struct CacheUse {
   // Latent attention keeps one vector of latent_qk columns a token. Its first latent_v columns are
   // the values. 0: the cache holds K and V.
   int latent_qk = 0, latent_v = 0;
+  // Keys that an indexer chooses for each row of latent attention; 0: rows see all keys.
+  int64_t listed_keys = 0;
   int rotary_dim = 0;  // columns that are turned by rotary angles; 0: none
   bool rotary_interleaved = false;
   bool is_cross = false;  // holds an encoder's keys: written once a request, seen by all rows

@@ -125,7 +125,7 @@ class Tower {
       name += fmt::format(", chunks of {}", problem.scores.chunk);
     } else if (group.span == Span::kSparse) {
       name += ", sparse";
-      lacks.emplace_back("attention to only those keys that an indexer chooses");
+      lacks.emplace_back(kChosenKeys);
       fields_.ignore({"index_topk", "index_n_heads", "index_head_dim", "index_topk_blocks"});
     }
     const auto is_here = [&](const AttentionLayer& layer) { return layer.name == named(name); };
@@ -136,6 +136,7 @@ class Tower {
     layer.max_seqlen = max_seqlen;
     layer.may_be_padded = lengths == Lengths::kEncoder && !causal;
     layer.not_supported = lacks;
+    if (group.span == Span::kSparse) sparse_.push_back(model_->layers.size() - 1);
   }
 
   // Adds the kinds of layers of one tower of self-attention: one kind for each group of layers.
@@ -169,6 +170,9 @@ class Tower {
     for (size_t i = first; i < model_->layers.size(); ++i) {
       AttentionLayer& layer = model_->layers[i];
       if (!layer.problem.scores.mask_tensor) layer.cache = read_cache_use(fields_, layer.problem);
+      const bool is_sparse = std::find(sparse_.begin(), sparse_.end(), i) != sparse_.end();
+      if (is_sparse && layer.cache && layer.cache->latent_qk > 0)
+        layer.cache->listed_keys = fields_.integer({"index_topk"}, 0);
     }
   }
 
@@ -397,7 +401,8 @@ class Tower {
   const ModelRow& row_;
   const std::string& label_;
   ModelConfig* model_;
-  bool sees_images_ = false;  // of the last scores_of
+  std::vector<size_t> sparse_;  // layers whose keys an indexer chooses
+  bool sees_images_ = false;    // of the last scores_of
 };
 
 }  // namespace

@@ -82,6 +82,11 @@ void make_latent(const CacheUse& cache, const Problem& layer, Problem* p) {
   p->head_dim_qk = cache.latent_qk;
   p->head_dim_v = cache.latent_v;
   p->cache.v_in_k = true;
+  if (cache.listed_keys > 0) {  // places, which engines compute once for all layers
+    p->cache.key_indices = KeyIndices::kPlaces;
+    p->listed_keys = cache.listed_keys;
+    p->mask = Mask::kNone;
+  }
   p->softmax_scale = layer.softmax_scale.value_or(static_cast<float>(usual));
 }
 
@@ -131,7 +136,7 @@ class LayerProblems {
     for (const int64_t batch : batches()) add(true, batch, 1, keys_for(batch));
     for (const int64_t batch : batches())
       if (batch > 1 && batch <= kMostDrafting) add(true, batch, kDraftedRows, keys_for(batch));
-    if (!is_latent()) add_chunks();
+    if (!is_latent() || cache_.listed_keys > 0) add_chunks();
     if (!cache_.is_cross) {  // an encoder's keys are written before the first row
       add_prompts();
       add_appends();
@@ -162,10 +167,11 @@ class LayerProblems {
     return best > 0 ? best : least;
   }
 
-  // True for lengths of a windowed layer between the batch's shortest and longest. One row reads
-  // the same keys at all of them.
+  // True for lengths of a layer with a window or lists of keys, between the batch's shortest and
+  // longest. One row reads the same number of keys at all of them.
   bool is_within_window(int64_t batch, int64_t keys) const {
-    if (attention_.window_left < 0 || keys <= attention_.window_left) return false;
+    if (cache_.listed_keys == 0 && (attention_.window_left < 0 || keys <= attention_.window_left))
+      return false;
     int64_t least = keys, most = keys;
     for (const auto& [one, other] : sizes_.decode) {
       if (one != batch) continue;

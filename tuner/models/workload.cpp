@@ -284,6 +284,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         }
         if (dtype == dtypes.front()) {
           std::vector<std::string>& all = kind.not_supported;
+          if (layer.cache->listed_keys > 0) std::erase(all, kChosenKeys);
           all.insert(all.end(), lacks.begin(), lacks.end());
           if (kind.problems.empty() && !all.empty())
             kind.refused = std::exchange(all, {}).back() + " is not supported";

@@ -32,6 +32,8 @@ std::string cache_text(const Problem& problem) {
   std::string text;
   if (!describe(problem.op).has_cache) return text;
   if (problem.cache.v_in_k) text += " latent";
+  if (problem.cache.key_indices != KeyIndices::kNone)
+    text += fmt::format(" lists of {} keys", problem.listed_keys);
   if (problem.cache.packed_q) text += problem.cache.packed_kv ? " packed q, k, v" : " packed q";
   if (problem.cache.page_size > 0) text += fmt::format(" pages of {}", problem.cache.page_size);
   if (problem.dtype_kv != problem.dtype_q)
