@@ -24,7 +24,7 @@ enum class Lengths {
   kDistilled,  // kDiffusion without an unconditional half in each batch
 };
 
-// What a layer with an indexer lacks where it is tuned without lists of keys.
+// The feature that a layer with an indexer lacks where it is tuned without lists of keys.
 inline constexpr const char* kChosenKeys = "attention to only those keys that an indexer chooses";
 
 // How a decoder's layer uses its cache, besides heads and head dims of its Problem.
