@@ -96,7 +96,23 @@ TEST(TuneBudget, AHangingWorkerEndsTheTuneWithTheBudgetAndTheGrace) {
     EXPECT_TRUE(std::any_of(report.shapes.begin(), report.shapes.end(),
                             [](const ShapeReport& s) { return s.error == ErrorCode::kDriver; }));
     EXPECT_FALSE(report.interrupted);
+    const bool measured = std::any_of(report.shapes.begin(), report.shapes.end(),
+                                      [](const ShapeReport& s) { return !s.trials.empty(); });
+    EXPECT_EQ(measured, hangs_after == 200);  // the tune is then partial, and the device is here
+    for (const ShapeReport& shape : report.shapes)
+      EXPECT_EQ(is_lost(shape, report), !measured && shape.error)
+          << hangs_after << " " << shape.note;
   }
+}
+
+TEST(TuneBudget, AShapeThatLostItsWorkerBeforeTheBudgetEndedIsLost) {
+  TuneReport report;
+  report.shapes.resize(2);
+  report.shapes[0].trials.resize(1);
+  report.shapes[1].error = ErrorCode::kDriver;
+  EXPECT_TRUE(is_lost(report.shapes[1], report));
+  report.shapes[1].wait_ended = true;
+  EXPECT_FALSE(is_lost(report.shapes[1], report));
 }
 
 TEST(TuneBudget, EachShapeIsReportedWhenItIsFinished) {

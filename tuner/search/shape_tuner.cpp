@@ -105,6 +105,7 @@ void ShapeTuner::guarded(const Work& work) {
     trials_.unload();
     report_.note = error.what();
     report_.error = error.code();
+    report_.wait_ended = dynamic_cast<const WaitEnded*>(&error) != nullptr;
   }
 }
 

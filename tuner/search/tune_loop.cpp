@@ -373,6 +373,13 @@ class TuneLoop {
 
 MeasurePolicy measure_policy() { return {"v2 cold-l2 interleaved, final under load"}; }
 
+bool is_lost(const ShapeReport& shape, const TuneReport& report) {
+  if (!shape.error || !shape.trials.empty()) return false;
+  const auto was_measured = [](const ShapeReport& other) { return !other.trials.empty(); };
+  return !shape.wait_ended ||
+         std::none_of(report.shapes.begin(), report.shapes.end(), was_measured);
+}
+
 TunePreview preview(const std::vector<Problem>& problems, Effort effort) {
   const BudgetShares shares(group_by_spec(problems), effort_plan(effort), 0);
   return {shares.num_shapes(), shares.total()};

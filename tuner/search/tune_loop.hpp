@@ -67,6 +67,7 @@ struct ShapeReport {
   std::string note;  // for the reader: stale driver, budget ended, why nothing works
   // the error that ended it: of the device or the measuring process
   std::optional<ErrorCode> error;
+  bool wait_ended = false;  // the error is that the budget or the tune ended before an answer came
   double seconds = 0;
 };
 
@@ -78,6 +79,10 @@ struct TuneReport {
   double seconds = 0;
   double budget_s = 0;
 };
+
+// True if the shape, of this report, lost its device or its measuring process before its first
+// trial. A wait that the budget ended shows a loss only if no shape was measured.
+bool is_lost(const ShapeReport& shape, const TuneReport& report);
 
 // Says what tune() would do with problems of which none is tuned. Problems whose rows see the same
 // keys count as one shape.

@@ -8,6 +8,8 @@ import random
 import types
 import unittest
 
+import numpy
+
 from skips import torch
 
 from attune.distributed.cache_layout import CacheLayout, joins_of
@@ -33,6 +35,17 @@ class CacheLayoutTest(unittest.TestCase):
             for position in (0, block, block * world - 1, 3 * block * world + block // 2):
                 layout = layouts[layouts[0].rank_of(position)]
                 self.assertEqual(layout.position_of(layout.place_of(position)), position)
+
+    def test_numbers_of_other_types_and_ranks_that_are_none(self):
+        layout = layouts_of(2, 4)[0]
+        self.assertEqual([layout.count(numpy.int64(9)), layout.most(numpy.int32(9)), layout.count(9, 1)], [5, 5, 4])
+        for keys in (2.5, numpy.array([1, 2]), True):
+            with self.assertRaisesRegex(ValueError, "keys is .*; must be a whole number"):
+                layout.count(keys)
+        for function in (layout.count, layout.position_of):
+            for rank in (-1, 2):
+                with self.assertRaisesRegex(ValueError, f"rank is {rank}; must be 0 to 1"):
+                    function(3, rank)
 
     def test_no_rank_holds_more_of_successive_keys(self):
         for world, block in itertools.product((1, 2, 3, 5), (1, 3, 8)):
@@ -123,7 +136,7 @@ class StepTest(unittest.TestCase):
 
     def test_wrong_lists_are_named(self):
         layout = layouts_of(2, 4)[0]
-        with self.assertRaisesRegex(TypeError, "kv_lengths must be an int32"):
+        with self.assertRaisesRegex(TypeError, "kv_lengths is torch.float32 .*; must be an int32"):
             layout.step(torch.zeros(3))
         with self.assertRaisesRegex(ValueError, "q_begins and seqlen_q must both be given"):
             layout.step(torch.zeros(3, dtype=torch.int32), seqlen_q=3)

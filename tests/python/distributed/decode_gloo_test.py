@@ -3,6 +3,7 @@
 """Decoding with caches that are spread over 2 and 4 processes over gloo: results against float64 of whole requests, and
 against one process; ranks that disagree, that cannot compile, and that end. Starts the processes itself.
 Skips aloud (status 77) without PyTorch, gloo or the CPU target."""
+import inspect
 import os
 import signal
 import sys
@@ -246,6 +247,43 @@ class RankTest(ranks.WithGroups):
             mock.patch.stopall()
         self.assertLess(time.monotonic() - started, DIE_WITHIN_S)
         ad.attention_kvcache(q, cache.k, cache.v, step=step, softcap=7.0, context="cpu:1")  # the group still works
+
+    def test_13_lists_that_one_rank_refuses_are_told_on_all_ranks(self):
+        """Ranks do not compare a known call again, and only the rank that refuses its lists knows it."""
+        cache, step, q, *_ = self.make(WORLD, 8, 1, (4, 2))
+        call = dict(context="cpu:1")
+        wanted = ad.attention_kvcache(q, cache.k, cache.v, step=step, **call)
+        table = step.page_table.clone()
+        table[4, 0] = cache.k.shape[0] if dist.get_rank() == 1 else table[4, 0]
+        lengths = step.kv_lengths.clone()
+        lengths[3] = -4 if dist.get_rank() == 3 else lengths[3]
+        for other, words in ((step.layout.step(step.kv_lengths, page_table=table), "rank 1 .*page_table.4..0. is 30"),
+                             (step.layout.step(lengths, page_table=step.page_table), "rank 3 .*kv_lengths.3. is -4")):
+            with self.assertRaisesRegex(ad.GroupError, words):
+                ad.attention_kvcache(q, cache.k, cache.v, step=other, **call)
+            found = ad.attention_kvcache(q, cache.k, cache.v, step=step, **call)  # all ranks make the same exchange
+            self.assertTrue(torch.equal(found, wanted))
+        with self.assertRaisesRegex(attune.Error, "page_table"):  # all ranks refuse: each has its own error
+            ad.attention_kvcache(q, cache.k, cache.v,
+                                 step=step.layout.step(step.kv_lengths, page_table=step.page_table + 60), **call)
+
+    def test_14_an_error_of_any_kind_is_told_on_all_ranks(self):
+        cache, step, q, *_ = self.make(WORLD, 8, 1, (4, 2))
+        if dist.get_rank() == 1:
+            mock.patch.object(decode, "prepare", side_effect=AttributeError("planted: no such name")).start()
+        try:
+            with self.assertRaisesRegex((ad.GroupError, AttributeError), "planted: no such name"):
+                ad.attention_kvcache(q, cache.k, cache.v, step=step, softcap=6.0, context="cpu:1")
+        finally:
+            mock.patch.stopall()
+
+    def test_15_every_keyword_of_one_process_is_served_or_refused_by_name(self):
+        cache, step, q, *_ = self.make(WORLD, 8, 1, (4, 2))
+        names = inspect.signature(attune.attention_kvcache).parameters.keys()
+        served = {"q", "k_cache", "v_cache", "out", "return_lse", *decode._TAKEN}
+        for name in sorted(names - served):
+            with self.assertRaisesRegex(ValueError, f"{name} is given, and caches in a group do not serve"):
+                ad.attention_kvcache(q, cache.k, cache.v, step=step, **{name: torch.zeros(1)})
 
     def test_99_a_rank_that_is_killed_ends_the_waits_of_the_others(self):
         cache, step, q, *_ = self.make(WORLD, 8, 1, (4, 2))

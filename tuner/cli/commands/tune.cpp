@@ -104,7 +104,7 @@ bool is_partial(const TuneReport& report, bool budget_given) {
   return report.interrupted ||
          std::any_of(report.shapes.begin(), report.shapes.end(), [&](const ShapeReport& shape) {
            if (shape.winner) return budget_given && !shape.complete;
-           return !shape.complete && !(shape.error && shape.trials.empty());
+           return !shape.complete && !is_lost(shape, report);
          });
 }
 
@@ -165,15 +165,13 @@ std::string report_text(const TuneReport& report, const Device& device,
 }
 
 // Returns the exit code. A shape that has no winner although its search is complete has no working
-// kernel. A shape with an error and no trial lost its device or its measuring process. After a
-// signal, returns what a shell gives for it: 130 for Ctrl-C.
+// kernel. After a signal, returns what a shell gives for it: 130 for Ctrl-C.
 int exit_code_for(const TuneReport& report, bool budget_given) {
   constexpr int kSignals = 128;
   if (report.interrupted && interrupted != 0) return kSignals + interrupted;
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
-    if (shape.error && shape.trials.empty() && !report.interrupted)
-      return exit_code_of(*shape.error);
+    if (is_lost(shape, report) && !report.interrupted) return exit_code_of(*shape.error);
   }
   if (is_partial(report, budget_given)) return kPartial;
   return report.stored ? kOk : kStorage;

@@ -32,10 +32,16 @@ class CacheLayout:
             raise ValueError(f"block is {block}; must be at least 1")
         self.period = self.block * group.world
 
+    def _rank(self, rank):
+        rank = self.group.rank if rank is None else whole("rank", rank)
+        if not 0 <= rank < self.group.world:
+            raise ValueError(f"rank is {rank}; must be 0 to {self.group.world - 1}")
+        return rank
+
     def count(self, keys, rank=None):
         """Returns how many of a request's first `keys` keys a rank holds. keys: a number, or an int tensor. rank: by
         default this one."""
-        rank = self.group.rank if rank is None else rank
+        rank, keys = self._rank(rank), keys if hasattr(keys, "clamp") else whole("keys", keys)
         rest = keys % self.period - rank * self.block
         rest = min(max(rest, 0), self.block) if isinstance(keys, int) else rest.clamp(0, self.block)
         return keys // self.period * self.block + rest
@@ -50,7 +56,7 @@ class CacheLayout:
 
     def position_of(self, place, rank=None):
         """Returns the position of the key at a place of a rank, by default this one."""
-        rank = self.group.rank if rank is None else rank
+        rank = self._rank(rank)
         return place // self.block * self.period + rank * self.block + place % self.block
 
     def position_text(self):
@@ -60,6 +66,7 @@ class CacheLayout:
 
     def most(self, keys):
         """Returns the most keys that a rank holds of any `keys` successive ones: a number."""
+        keys = whole("keys", keys)
         return keys // self.period * self.block + min(keys % self.period, self.block)
 
     def step(self, kv_lengths, *, page_table=None, slots=None, q_begins=None, seqlen_q=None):
@@ -82,7 +89,9 @@ class Step:
     def __init__(self, layout, kv_lengths, page_table, slots, q_begins, seqlen_q):
         torch = sys.modules["torch"]
         if not isinstance(kv_lengths, torch.Tensor) or kv_lengths.dtype != torch.int32 or kv_lengths.dim() != 1:
-            raise TypeError("kv_lengths must be an int32 PyTorch tensor [batch]")
+            found = f"{kv_lengths.dtype} {tuple(kv_lengths.shape)}" if isinstance(kv_lengths, torch.Tensor) else type(
+                kv_lengths).__name__
+            raise TypeError(f"kv_lengths is {found}; must be an int32 PyTorch tensor [batch]")
         if page_table is not None and slots is not None:
             raise ValueError("page_table and slots are given; give at most one")
         if (q_begins is None) != (seqlen_q is None):

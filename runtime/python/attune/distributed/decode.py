@@ -18,13 +18,15 @@ _OF_RANK = ("k_scale", "v_scale", "context")  # each rank has its own
 _TAKEN = ("mask", "is_causal", "window", "sinks", "seqlen_kv", *_PASSED, *_OF_RANK)
 _REFUSED = {
     "alibi_slopes": "its distances", "score_mod": "its positions", "mask_mod": "its positions",
-    "kv_begins": "packed keys"}
+    "kv_begins": "packed keys", **dict.fromkeys(("key_indices", "key_places", "key_counts"), "lists of keys"),
+    **dict.fromkeys(("kv_lengths", "page_table", "slots", "q_begins", "seqlen_q"), "lists beside those of the step")}
 
 
 class Decoding:
     """A call that all ranks have agreed on: the choices of this rank's launch, and the joins.
 
-    States are the partial results of ranks: o [rows, heads, columns] and lse [heads, rows] in one piece of memory."""
+    States are the partial results of ranks, each in one piece of memory: o [rows, heads, columns], lse [heads, rows],
+    and a number that is not 0 if the rank refused its launch."""
 
     def __init__(self, q, k_cache, v_cache, step, given):
         layout = step.layout
@@ -33,7 +35,8 @@ class Decoding:
         if self.columns % 8 or self.columns < 16:
             raise ValueError(f"v_cache has a head_dim of {self.columns}; must be a multiple of 8 from 16 on in a group")
         self.of_o, self.of_lse = self.rows * self.heads * self.columns, self.rows * self.heads
-        self.size = -(-(self.of_o + self.of_lse) // _GRAIN) * _GRAIN
+        self.at_refusal = self.of_o + self.of_lse
+        self.size = -(-(self.at_refusal + 1) // _GRAIN) * _GRAIN
         self.choices = {name: given[name] for name in _PASSED if given.get(name) is not None}
         left, right = window_sides(given.get("window"))
         if mask_name(cache_mask(given.get("mask"), given.get("is_causal", False)), False, 0, 0) != "none":
@@ -56,7 +59,7 @@ class Decoding:
     def parts(self, states):
         """Returns o [states, rows, heads, columns] and lse [states, heads, rows] of states."""
         o = states[:, :self.of_o].unflatten(1, (self.rows, self.heads, self.columns))
-        return o, states[:, self.of_o:self.of_o + self.of_lse].unflatten(1, (self.heads, self.rows))
+        return o, states[:, self.of_o:self.at_refusal].unflatten(1, (self.heads, self.rows))
 
     def options(self, step, given, page_size):
         """Returns the keywords of this rank's launch."""
@@ -90,15 +93,33 @@ class Decoding:
         for arguments in self.merges(states, out):
             prepare(merge, *arguments, context=given.get("context"))
 
-    def run(self, q, k_cache, v_cache, step, given, out):
-        """Computes out. Returns lse [heads, rows]."""
-        mine = self.new_states(q, 1)
+    def _attend(self, mine, q, k_cache, v_cache, step, given, out):
+        """Computes this rank's state."""
         o, lse = self.parts(mine)
         _, found = attend(q, k_cache, v_cache, step.lengths, out=o[0].view(out.shape), return_lse=True,
                           **self.options(step, given, k_cache.shape[1]))
         lse[0].copy_(found if found.dim() == 2 else found.transpose(0, 1).flatten(1))
+
+    def run(self, q, k_cache, v_cache, step, given, out):
+        """Computes out. Returns lse [heads, rows].
+
+        A rank whose launch is refused, for instance for a page id, takes part in the exchange before it raises: the
+        others would wait for it, or take its next exchange for this one. On a CPU they then raise GroupError. On a GPU,
+        where the host does not wait for the exchange, they get NaN."""
+        mine, refusal = self.new_states(q, 1), None
+        try:
+            self._attend(mine, q, k_cache, v_cache, step, given, out)
+        except Exception as error:
+            mine.fill_(sys.modules["torch"].nan)
+            refusal = error
+        if not q.is_cuda:
+            mine[0, self.at_refusal] = refusal is not None
         states = self.new_states(q, self.group.world)
         self.group.gather_states(states, mine)
+        if q.is_cuda and refusal is not None:
+            raise refusal
+        if not q.is_cuda and states[:, self.at_refusal].any():
+            self.group.settle("a call that runs", refusal)
         for arguments in self.merges(states, out):
             _, found = merge(*arguments, context=given.get("context"))
         return found[0]
@@ -161,8 +182,9 @@ def attention_kvcache(q, k_cache, v_cache, *, step, out=None, return_lse=False, 
     Partial results are fp32, so joining them rounds nothing to 16 bits. Returns out (q's dtype, or the given tensor),
     or with return_lse (out, lse) as attune.attention_kvcache() does, on every rank with the same bits.
     Nothing waits for the host after the first call of a kind, and CUDA graphs can capture later calls with NCCL.
-    Raises GroupError on all ranks if they disagree about a call that is new to the group, or if one cannot compile it;
-    ValueError, TypeError and attune.Error as attune.attention_kvcache() does. Has no gradients."""
+    Raises GroupError on all ranks if they disagree about a call that is new to the group, if one cannot compile it, or,
+    on CPUs, if one refuses its lists; ValueError, TypeError and attune.Error as attune.attention_kvcache() does. Has no
+    gradients."""
     if getattr(getattr(step, "layout", None), "group", None) is None:
         raise TypeError(f"step is {type(step).__name__}; must be a Step that CacheLayout.step() made")
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache)))

@@ -90,19 +90,23 @@ class Group:
                                "the host; make the same call once before the capture")
         try:
             text, value, refusal = *describe(), None
-        except (TypeError, ValueError, RuntimeError) as error:
-            text, value, refusal = f"{_REFUSED} ({error})", None, error
-        number = f"call {next(self._calls)}: " if _CHECKS_EACH_CALL else ""
-        try:
-            self.agree(number + text)
-        except GroupError as error:
-            raise error from refusal
-        if refusal is not None:
-            raise refusal
+        except Exception as error:  # of any kind: the other ranks wait for this one
+            text, value, refusal = "", None, error
+        self.settle(text, refusal, f"call {next(self._calls)}: " if _CHECKS_EACH_CALL else "")
         if len(self._agreed) >= _MOST_AGREED:  # on all ranks at the same call
             self._agreed.clear()
         self._agreed[key] = value
         return value
+
+    def settle(self, text, refusal, number=""):
+        """Compares texts as agree() does. refusal: the error of a rank that refuses the call, or None. If one rank
+        refuses it, every rank raises GroupError with that error's text; if all do, each raises its own."""
+        try:
+            self.agree(number + (text if refusal is None else f"{_REFUSED} ({refusal})"))
+        except GroupError as error:
+            raise error from refusal
+        if refusal is not None:
+            raise refusal
 
     def _limited(self, timeout_s):
         """Returns the limit of a wait on the host; None if the process group keeps it."""
