@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "generator/core/problem/op.hpp"
@@ -30,6 +31,8 @@ const void* part_at(const attune_operands& operands, size_t offset) {
   return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&operands) + offset);
 }
 
+constexpr int64_t kDropoutRows = 16;  // rows of a square of dropout
+
 DropoutArgs dropout_of(const attune_operands* operands) {
   constexpr size_t kWithDropout = offsetof(attune_operands, dropout) + sizeof(void*);
   constexpr size_t kDropoutSize = offsetof(attune_dropout_operands, state) + sizeof(void*);
@@ -47,7 +50,14 @@ DropoutArgs dropout_of(const attune_operands* operands) {
       refuse(fmt::format("operands->dropout->{} is at address {}; must be aligned to 8 bytes", name,
                          address));
   static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  for (const auto& [name, first, step] :
+       {std::tuple{"head0", c.head0, int64_t{1}}, std::tuple{"row0", c.row0, kDropoutRows}})
+    if (first < 0 || first > INT32_MAX || first % step != 0)
+      refuse(fmt::format("operands->dropout->{} is {}; must be a multiple of {} from 0 to {}", name,
+                         first, step, INT32_MAX));
   DropoutArgs args{};
+  args.head0 = static_cast<unsigned>(c.head0);
+  args.row0 = static_cast<unsigned>(c.row0);
   args.seed_address = reinterpret_cast<const unsigned long long*>(c.seed_address);
   args.offset_address = reinterpret_cast<const unsigned long long*>(c.offset_address);
   args.seed = c.seed;

@@ -14,8 +14,8 @@ struct DropoutArgs {
   unsigned threshold;         // of 256: a place is kept if its eight random bits are below it
   float scale;                // 256 / threshold, the factor of kept weights
   unsigned limit[8];          // bit i of threshold - 1, in all bits
-  // The first head, counted over all batch entries, and the first row. References set them, since
-  // they compute a part of a problem.
+  // The place of this launch in the problem of which it is a part: its first head, counted over all
+  // batch entries, and its first row. Kernels of matrix products need a multiple of 16 rows.
   unsigned head0 = 0;
   unsigned row0 = 0;
 

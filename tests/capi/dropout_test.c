@@ -111,6 +111,13 @@ static void runs(attune_context* context) {
   CHECK_OK(attune_operands_contiguous(&problem, q, k, v, o, NULL, &x));
   CHECK_REFUSED(attune_run(plan, &x, workspace, info.workspace_bytes, NULL),
                 ATTUNE_INVALID_ARGUMENT, "operands->dropout is null");
+  attune_dropout_operands part = {.size = sizeof part, .row0 = 5};
+  x.dropout = &part;
+  CHECK_REFUSED(attune_run(plan, &x, workspace, info.workspace_bytes, NULL),
+                ATTUNE_INVALID_ARGUMENT, "operands->dropout->row0 is 5; must be a multiple of 16");
+  part.row0 = 0, part.head0 = -1;
+  CHECK_REFUSED(attune_run(plan, &x, workspace, info.workspace_bytes, NULL),
+                ATTUNE_INVALID_ARGUMENT, "operands->dropout->head0 is -1; must be");
   uint64_t added[2] = {1000, 1ull << 33}, state[2] = {0, 0};
   attune_dropout_operands dropout = {.size = sizeof dropout, .seed = ~0ull, .offset = 3};
   x.dropout = &dropout;

@@ -34,6 +34,12 @@ typedef struct attune_dropout_operands {
    * offset that it used. NULL = they are not written. ATTUNE_ATTENTION_BACKWARD can read them:
    * seed_address = state, offset_address = state + 1, seed and offset 0. */
   uint64_t* state;
+  /* For a call that computes a part of a larger problem: the number of its first head in that
+   * problem, counted over all batch entries, and its first row, a multiple of 16. The mask is then
+   * that of the larger problem. Keys begin with key 0, and batch entries follow each other by
+   * num_heads_q of this call. */
+  int64_t head0;
+  int64_t row0;
 } attune_dropout_operands;
 
 #ifdef __cplusplus

@@ -58,8 +58,8 @@ static StructType gradient_struct =
            F(dlse_head_stride), F(dscores));
 #undef S
 #define S attune_dropout_operands
-static StructType dropout_struct =
-    STRUCT("DropoutOperands", 1, F(seed), F(offset), F(seed_address), F(offset_address), F(state));
+static StructType dropout_struct = STRUCT("DropoutOperands", 1, F(seed), F(offset), F(seed_address),
+                                          F(offset_address), F(state), F(head0), F(row0));
 #undef S
 #define S attune_cache_operands
 static StructType cache_struct =

@@ -17,8 +17,9 @@ class DropoutRows {
       : limit_(args.dropout.limit) {
     alignas(kVectorBytes) unsigned start[2][4][kLanes], first_bits[kLanes];
     const DropoutState state = dropout_state(args.dropout);
-    const unsigned head_of_all = batch * args.num_heads_q + head_kv * kGqaRatio;
-    const unsigned row0 = static_cast<unsigned>(first / kGqaRatio);
+    const unsigned head_of_all =
+        args.dropout.head0 + batch * args.num_heads_q + head_kv * kGqaRatio;
+    const unsigned row0 = args.dropout.row0 + static_cast<unsigned>(first / kGqaRatio);
     const unsigned before = static_cast<unsigned>(first % kGqaRatio);
     DropoutKey of_head{};
     for (unsigned lane = 0; lane < kLanes; ++lane) {

@@ -22,7 +22,8 @@ class DropoutExchange {
   // or, if keys stay, their keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
                                                           unsigned stays, unsigned lane) {
-    return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
+    return kKeysStay ? source.of_cell(stays)
+                     : source.of_stream((source.first_square() + stays) * 8 + stream(lane));
   }
 
   // Returns which of four cells a lane makes or, if keys stay, which stream of four rows of
@@ -38,6 +39,7 @@ class DropoutExchange {
     const unsigned byte = kKeysStay ? own / 8 : own;  // index in a word
     if constexpr (kSquares < 4) own %= kSquares * (kKeysStay ? 8 : 1);
     unsigned got[kSquares];  // word i is of square (own ^ i)
+    if (kKeysStay) first += source.first_square();
     got[0] = (kKeysStay ? source.of_stream(first * 8 + own) : source.of_cell(first + own)).bits();
     if (kKeysStay) got[0] = transposed(got[0]);
 #pragma unroll

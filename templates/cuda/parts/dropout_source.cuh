@@ -11,9 +11,9 @@ namespace attune {
 class DropoutSource {
  public:
   DropoutSource() = default;
-  // `head` is counted over all batch entries.
+  // `head` is counted over all batch entries of the launch.
   __device__ __forceinline__ DropoutSource(const DropoutArgs& args, unsigned head)
-      : args_(&args), key_(dropout_key(dropout_state(args), head)) {}
+      : args_(&args), key_(dropout_key(dropout_state(args), args.head0 + head)) {}
 
   // Return the source combined with a stream, row / 16 * 8 + s, or with a cell, key / 16.
   __device__ __forceinline__ DropoutSource of_stream(unsigned stream) const {
@@ -22,6 +22,9 @@ class DropoutSource {
   __device__ __forceinline__ DropoutSource of_cell(unsigned cell) const {
     return {args_, at_cell(key_, cell)};
   }
+
+  // Returns the launch's first square of 16 rows, counted over the whole problem.
+  __device__ __forceinline__ unsigned first_square() const { return args_->row0 / 16; }
 
   // Returns the bits of a source that is combined with both a stream and a cell.
   __device__ __forceinline__ unsigned bits() const { return dropout_bits(key_, args_->limit); }
@@ -39,7 +42,7 @@ __device__ __forceinline__ unsigned made_here(unsigned word) {
   return static_cast<unsigned>(reread(static_cast<int>(word)));
 }
 
-// Returns the number of a head, counted over all batch entries.
+// Returns the number of a head, counted over all batch entries of the launch.
 __device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
   return static_cast<unsigned>(batch * args.num_heads_q + head);
 }

@@ -145,7 +145,7 @@ def transfers_alone(group, layout, mine, samples):
     q, k, v = mine
     attention = sys.modules["attune.distributed.attention"]
     with torch.no_grad():
-        call, _ = attention._run_of(q, k, v, group, layout, "gather", False, {"mask": "causal"})
+        call, *_ = attention._run_of(q, k, v, group, layout, "gather", False, {"mask": "causal"})
         received = call.plan.forward.received
         yield "gather_received_mb", max(received) / 1e6
         yield "gather_alone_ms", timed(lambda: steps._with_keys(call, call.plan.forward, k, v), samples)

@@ -17,6 +17,7 @@ import attune
 import attune.distributed as ad
 import attune.distributed.group as group_module
 import attune.distributed.run as forward
+import attune.distributed.launches as launches
 import ranks
 
 WORLD, ENDED = 3, 7  # ENDED: status of the rank that ends
@@ -159,11 +160,11 @@ class RankTest(ranks.WithGroups):
         layout = group.layout(300, mask="causal")
         q, k, v = self.operands(layout)
         call, learned = dict(group=group, layout=layout, context="cpu:1"), torch.ones(4, requires_grad=True)
-        for choices, words in (({"bias": torch.zeros(1)}, "bias is given, and a group does not serve it"),
-                               ({"dropout_p": 0.1}, "dropout_p is given"), ({"mask": "odd"}, "mask is 'odd'"),
+        for choices, words in (({"out": torch.zeros(1)}, "out is given, and a group does not serve it: it makes o"),
+                               ({"dropout_p": 1.1}, "dropout_p is 1.1; must be in"), ({"mask": "odd"}, "mask is 'odd'"),
                                ({"algorithm": "ring"}, "algorithm is 'ring'"),
                                ({"alibi_slopes": torch.ones(4)}, "without a causal mask"),
-                               ({"sinks": torch.ones(3)}, "sinks must be"),
+                               ({"sinks": torch.ones(3)}, "sinks has shape"),
                                ({"score_mod": "return score;"}, "score_mod is of type str; must be a function"),
                                ({"score_mod": lambda s, b, h, q, k: s * learned[h]}, "reads a tensor that requires")):
             with self.assertRaisesRegex(ValueError, words):
@@ -214,7 +215,7 @@ class RankTest(ranks.WithGroups):
 
         def alone(run, q, k, v, *rest):
             gather(run, q, k, v, *rest)  # so that the others do not wait
-            return attune.attention(q, k, v, mask="causal", context="cpu:1"), None, ()
+            return attune.attention(q, k, v, mask="causal", context="cpu:1"), None, (), {}
 
         with mock.patch.dict(forward.FORWARD, {"gather": alone} if rank == 1 else {}):
             with self.assertRaisesRegex(ad.GroupError, "differ from one rank by"):
@@ -255,7 +256,7 @@ class RankTest(ranks.WithGroups):
         call = dict(group=group, layout=layout, mask="causal", softcap=9.0, context="cpu:1")
         error = attune.Error(4, "planted: the compiler failed")
         for name in ("attend", "attention_backward"):
-            with mock.patch.object(forward, name, side_effect=error) if group.rank == 1 else contextlib.nullcontext():
+            with mock.patch.object(launches, name, side_effect=error) if group.rank == 1 else contextlib.nullcontext():
                 with self.assertRaisesRegex(ad.GroupError, "rank 1 has .*planted: the compiler failed"):
                     ad.attention(q, k, v, **call)
         ad.attention(q, k, v, **call).sum().backward()  # the group still works

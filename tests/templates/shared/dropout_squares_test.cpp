@@ -48,6 +48,7 @@ DropoutArgs args_of(unsigned threshold) {
   DropoutArgs args{};
   args.seed_address = &kAddedSeed, args.offset_address = &kAddedOffset;
   args.seed = 0x123456789ABCDEFull + threshold, args.offset = 5ull << 32;
+  args.head0 = threshold, args.row0 = threshold % 5 * 16;
   args.keep(threshold);
   return args;
 }

@@ -184,7 +184,7 @@ class Group:
 
     def broadcast(self, x, rank):
         """Writes the contiguous tensor of one rank of the group into those of all ranks."""
-        self._transfer("logits", dist.broadcast, x, group_src=rank)
+        self._transfer("a tensor of one rank", dist.broadcast, x, group_src=rank)
 
     # ---- Layouts ----
 

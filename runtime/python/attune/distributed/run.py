@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps of a Plan: moves tensors by the group, and calls attention() and attention_backward() on slices. Used
-by attention.py."""
+"""Runs the steps of a Plan: moves tensors by the group, and launches on slices (launches.py). Used by attention.py."""
 import math
 from collections import namedtuple
 
 import torch
 
 from ..core.preparing import noted_plans
-from ..ops.attention import attention as attend
-from ..ops.backward import attention_backward
-from ..ops.padding import is_between
-from ..ops.score_gradient import score_gradient
-from .plan import mask_of
+from .features import OF_ROWS
+from .launches import attend_all, differentiate_all, with_whole_keys
+from .plan import Pass
 
 
 class Held:
@@ -87,27 +84,13 @@ class _Unmoved:
         return [like.new_empty(shape) for shape in route.shapes]
 
 
-def _moved_score(program, row, key, head):
-    """Returns the score_mod of a slice whose first row, key and head are these of the whole."""
-    def score_mod(score, batch, h, q_idx, kv_idx):
-        return program(score, batch, h + head, q_idx + row, kv_idx + key)
-    return score_mod
-
-
-def _moved_mask(program, row, key, head):
-    def mask_mod(batch, h, q_idx, kv_idx):
-        return program(batch, h + head, q_idx + row, kv_idx + key)
-    return mask_mod
-
-
-PROGRAMS = {"score_mod": _moved_score, "mask_mod": _moved_mask}
-
-
 class Run:
-    """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v)."""
+    """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v).
+    window_left: keys that the problem shows before a row; below 0: all. shapes: of the features' tensors, by name."""
 
-    def __init__(self, group, layout, plan, heads, choices):
+    def __init__(self, group, layout, plan, heads, choices, window_left, shapes):
         self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
+        self.window_left, self.shapes, self.drops = window_left, shapes, "dropout_p" in choices
         self.heads_q, self.heads_kv = heads
         self._kept = {}  # what calls find once: routes and indices
 
@@ -119,7 +102,7 @@ class Run:
         try:
             with torch.no_grad(), noted_plans():
                 given = [x.detach() for x in (q, k, v)]
-                o, lse, kept = FORWARD[self.plan.algorithm](self, *given, features, return_lse)
+                o, lse, kept, features = FORWARD[self.plan.algorithm](self, *given, features, return_lse)
                 if training:
                     dlse = torch.empty_like(lse) if return_lse else None
                     BACKWARD[self.plan.algorithm](self, torch.empty_like(o), dlse, kept, features, learned)
@@ -204,7 +187,16 @@ class Run:
         self.move(steps, items)
         return made
 
-    def add_up(self, steps, sources, likes):
+    def rows_of_features(self, steps, what, one_head):
+        """Returns a pass with the transfers of `what`, as those of "rows". one_head: the tensor has one for all."""
+        key = id(steps), what, one_head
+        if key not in self._kept:
+            moved = [step._replace(what="rows", heads=(0, 1) if one_head else step.heads) for step in steps.transfers
+                     if step.what == what]
+            self._kept[key] = Pass(steps.received, moved, [], [])
+        return self._kept[key]
+
+    def add_up(self, steps, sources, likes, what="dkv"):
         """Returns the gradients of this rank's k and v: contributions of all ranks, added as fp32 in the order of
         ranks. sources: Held, with this rank's contributions. likes: k and v."""
         parts = [[[] for _ in range(self.group.world)] for _ in sources]
@@ -213,7 +205,7 @@ class Run:
             of_ranks[self.group.rank] = [(tokens, source.heads(), source.part(tokens, source.heads()))
                                          for tokens in overlaps(self.layout.mine, source.ranges)]
             take = lambda step, part, of_ranks=of_ranks: of_ranks[step.source].append((step.tokens, step.heads, part))
-            items.append(Item("dkv", source, like.shape[3], take))
+            items.append(Item(what, source, like.shape[3], take))
         self.move(steps, items)
         totals = []
         for like, of_ranks in zip(likes, parts):
@@ -225,52 +217,14 @@ class Run:
 
     # ---- Launches ----
 
-    def _options(self, launch, features):
-        """Returns the keywords of a launch. features: tensors of all heads, in their last axis."""
-        of_heads = {
-            name: x if x.shape[-1] == 1 else x[..., launch.heads[0]:launch.heads[1]].contiguous()
-            for name, x in features.items()}
-        options = {**mask_of(launch), **of_heads, **self.choices}
-        for name, moved in PROGRAMS.items():
-            if name in options:
-                options[name] = moved(options[name], launch.rows[0], launch.keys[0], launch.heads[0])
-        return options
-
-    def attend(self, steps, q, k, v, features):
-        """Returns o and lse of all rows of q, a Held, as k and v are."""
-        x = q.tensor
-        o = x.new_empty((*x.shape[:3], v.tensor.shape[3]))
-        lse = x.new_empty((x.shape[0], x.shape[2], x.shape[1]), dtype=torch.float32)
-        for launch in steps.launches:
-            rows, keys = q.slice_of(launch.rows), k.slice_of(launch.keys)
-            found = attend(x[:, rows], k.tensor[:, keys], v.tensor[:, keys], out=o[:, rows], return_lse=True,
-                           **self._options(launch, features))
-            lse[:, :, rows] = found[1]
-        return o, lse
-
-    def differentiate(self, steps, dout, q, k, v, o, lse, dlse, features, learned, adds):
-        """Returns dq, dk, dv, and the gradients of the features in `learned` by name. adds: keys have several launches,
-        or several ranks, and gradients are fp32 sums."""
-        x = q.tensor
-        made = [torch.zeros_like(y, dtype=torch.float32 if adds else y.dtype) for y in (x, k.tensor, v.tensor)]
-        in_place = not is_between(x, k.tensor, v.tensor)
-        of_features = {}
-        for launch in steps.launches:
-            rows, keys = q.slice_of(launch.rows), k.slice_of(launch.keys)
-            given = (dout[:, rows], x[:, rows], k.tensor[:, keys], v.tensor[:, keys], o[:, rows], lse[:, :, rows])
-            options = dict(dlse=None if dlse is None else dlse[:, :, rows], **self._options(launch, features))
-            sums = [y[:, part] for y, part in zip(made, (rows, keys, keys))]
-            if in_place:
-                attention_backward(*given, out=tuple(sums), accumulate=adds, **options)
-            else:
-                for total, found in zip(sums, attention_backward(*given, **options)):
-                    total.add_(found)
-            for name in learned:
-                found = torch.zeros_like(features[name], dtype=torch.float32)
-                heads = slice(*launch.heads) if found.shape[-1] > 1 else slice(None)
-                found[..., heads] = score_gradient(name, *given, **options).float()
-                of_features[name] = of_features[name] + found if name in of_features else found
-        return *made, {name: x.to(features[name].dtype) for name, x in of_features.items()}
+    def launches(self, steps):
+        """Returns the launches of a pass."""
+        if not (self.drops and steps.launches):
+            return steps.launches
+        key = id(steps), "launches"
+        if key not in self._kept:
+            self._kept[key] = [with_whole_keys(one, self.layout, self.window_left) for one in steps.launches]
+        return self._kept[key]
 
 
 # ---- Gather: keys come to the rows ----
@@ -278,21 +232,23 @@ class Run:
 
 def _with_keys(run, steps, k, v):
     """Returns k and v as Held, with all keys that this rank's launches read."""
-    held = [run.held(k), run.held(v)]
-    if not any(steps.received) and all(held[0].slice_of(launch.keys) for launch in steps.launches):
+    held, launches = [run.held(k), run.held(v)], run.launches(steps)
+    if not any(steps.received) and all(held[0].slice_of(launch.keys) for launch in launches):
         return held
-    span = (min((launch.keys[0] for launch in steps.launches), default=0),
-            max((launch.keys[1] for launch in steps.launches), default=0))
-    targets = [Held(x.new_empty((x.shape[0], span[1] - span[0], *x.shape[2:])), (span,)) for x in (k, v)]
+    span = (min((launch.keys[0] for launch in launches), default=0),
+            max((launch.keys[1] for launch in launches), default=0))
+    new = torch.zeros if launches is not steps.launches else torch.empty  # keys that no row sees come from no rank
+    targets = [Held(new((x.shape[0], span[1] - span[0], *x.shape[2:]), dtype=x.dtype, device=x.device), (span,))
+               for x in (k, v)]
     run.fill(steps, ("kv", "kv"), (k, v), targets)
     return targets
 
 
 def gather(run, q, k, v, features, return_lse):
-    """Returns o, lse, and the tensors to keep for the backward."""
+    """Returns o, lse, and the tensors and features to keep for the backward."""
     steps = run.plan.forward
-    o, lse = run.attend(steps, run.held(q), *_with_keys(run, steps, k, v), features)
-    return o, lse, (q, k, v, o, lse)
+    o, lse = attend_all(run, steps, run.held(q), *_with_keys(run, steps, k, v), features)
+    return o, lse, (q, k, v, o, lse), features
 
 
 def gather_backward(run, dout, dlse, kept, features, learned):
@@ -300,8 +256,8 @@ def gather_backward(run, dout, dlse, kept, features, learned):
     q, k, v, o, lse = kept
     steps = run.plan.backward
     keys, values = _with_keys(run, steps, k, v)
-    dq, dk, dv, of_features = run.differentiate(steps, dout, run.held(q), keys, values, o, lse, dlse, features, learned,
-                                                adds=True)
+    dq, dk, dv, of_features = differentiate_all(run, steps, dout, run.held(q), keys, values, o, lse, dlse, features,
+                                                learned, adds=True)
     dk, dv = run.add_up(steps, (Held(dk, keys.ranges), Held(dv, keys.ranges)), (k, v))
     return dq.to(q.dtype), dk, dv, of_features
 
@@ -323,15 +279,48 @@ def _columns(lse):
     return lse.transpose(1, 2)[..., None]
 
 
+def _has_rows(run, name):
+    """True if each rank has other rows of a feature's tensor."""
+    shape = run.shapes.get(name)
+    return name in OF_ROWS and run.group.world > 1 and (shape[2] != 1 or run.layout.length == 1)
+
+
+def _features_to_heads(run, steps, features):
+    """Returns the features, of which tensors of this rank's rows are now of all rows, for this rank's heads."""
+    made = dict(features)
+    for name in (name for name in features if _has_rows(run, name)):
+        x = features[name].transpose(1, 2)  # the axes that transfers have
+        one = x.shape[2] == 1
+        heads = (0, 1) if one else run.my_heads()[0]
+        moved = run.rows_of_features(steps, "q", one)
+        made[name] = _to_heads(run, moved, ("rows",), (x,), (heads,))[0].tensor.transpose(1, 2)
+    return made
+
+
+def _features_to_rows(run, steps, found):
+    """Returns gradients of features, of which those of all rows are now of this rank's, summed over the heads that the
+    tensor has once."""
+    made = dict(found)
+    for name in (name for name in found if _has_rows(run, name)):
+        x, shape = found[name].transpose(1, 2), run.shapes[name]
+        one = shape[1] == 1
+        source = Held(x, ((0, run.layout.seqlen),), 0 if one else run.my_heads()[0][0])
+        like = x.new_empty((shape[0], shape[2], shape[1], shape[3]))
+        steps_of_rows = run.rows_of_features(steps, "dq", one)
+        made[name] = run.add_up(steps_of_rows, (source,), (like,), "rows")[0].transpose(1, 2)
+    return made
+
+
 def exchange(run, q, k, v, features, return_lse):
     steps, (heads, of_kv) = run.plan.forward, run.my_heads()
     held = _to_heads(run, steps, ("q", "kv", "kv"), (q, k, v), (heads, of_kv, of_kv))
-    o, lse = run.attend(steps, *held, features)
+    features = _features_to_heads(run, steps, features)
+    o, lse = attend_all(run, steps, *held, features)
     whole = held[0].ranges
     mine = run.give_back(steps, ("o",), (Held(o, whole, heads[0]),))[0]
     of_rows = run.give_back(steps, ("o",), (Held(_columns(lse), whole, heads[0]),))[0] if return_lse else None
     kept = (*(x.tensor for x in held), o, lse)
-    return mine, None if of_rows is None else of_rows[..., 0].transpose(1, 2).contiguous(), kept
+    return mine, None if of_rows is None else of_rows[..., 0].transpose(1, 2).contiguous(), kept, features
 
 
 def exchange_backward(run, dout, dlse, kept, features, learned):
@@ -342,11 +331,12 @@ def exchange_backward(run, dout, dlse, kept, features, learned):
         dlse = _to_heads(run, steps, ("dout",), (_columns(dlse),), (heads,))[0].tensor[..., 0].transpose(1, 2)
     repeated = run.heads_kv < run.group.world  # several ranks compute one head of k
     held = (Held(q, whole, heads[0]), Held(k, whole, of_kv[0]), Held(v, whole, of_kv[0]))
-    dq, dk, dv, of_features = run.differentiate(steps, dout, *held, o, lse, dlse, features, learned, adds=repeated)
+    dq, dk, dv, of_features = differentiate_all(run, steps, dout, *held, o, lse, dlse, features, learned,
+                                                adds=repeated)
     dq = run.give_back(steps, ("dq",), (Held(dq.to(q.dtype), whole, heads[0]),))[0]
     likes = [x.new_empty((x.shape[0], run.layout.length, run.heads_kv, x.shape[3])) for x in (k, v)]
     dk, dv = run.add_up(steps, (Held(dk, whole, of_kv[0]), Held(dv, whole, of_kv[0])), likes)
-    return dq, dk, dv, of_features
+    return dq, dk, dv, _features_to_rows(run, steps, of_features)
 
 
 FORWARD = {"gather": gather, "exchange": exchange}

@@ -83,22 +83,34 @@ def _item(name, value):
     return value.item()
 
 
+class PlacedSeed:
+    """The seed of a call that computes a part of a larger problem and drops what that would drop. head0: its first
+    head, counted over all batch entries. row0: its first row, a multiple of 16."""
+
+    __slots__ = ("seed", "head0", "row0")
+
+    def __init__(self, seed, head0, row0):
+        self.seed, self.head0, self.row0 = seed, head0, row0
+
+
 class Seeds:
     """Seed and offset of one call: numbers, or tensors on the device that kernels read when they run."""
 
-    __slots__ = ("seed", "offset")
+    __slots__ = ("seed", "offset", "head0", "row0")
 
     def __init__(self, seed, offset):
         if seed is None:
             raise ValueError(
                 "seed is missing; with dropout_p it must be the forward call's: a whole number or an int64 tensor of "
                 "one element")
-        self.seed, self.offset = seed, offset
+        placed = seed if isinstance(seed, PlacedSeed) else PlacedSeed(seed, 0, 0)
+        self.seed, self.offset, self.head0, self.row0 = placed.seed, offset, placed.head0, placed.row0
 
     def give(self, operands, plan):
         """Puts seed and offset into the struct of a call of the plan. Returns the objects that must live until the call
         is enqueued."""
         struct = module.DropoutOperands()
+        struct.head0, struct.row0 = self.head0, self.row0
         for name in ("seed", "offset"):
             value = getattr(self, name)
             if _is_tensor(value):
