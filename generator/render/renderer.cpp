@@ -15,7 +15,6 @@
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/render/inliner.hpp"
-#include "generator/render/source_bundle.hpp"
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"
