@@ -15,6 +15,5 @@ constexpr bool kHasKeyBegins = false;
 constexpr int kVectors = 1;
 constexpr int kVectorBytes = 32;
 constexpr int kKeys = 64;
-constexpr int kCharge = 1;
 
 }  // namespace attune
