@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the environment variables; see variables.hpp.
+// Checks the environment variables; see machine.hpp.
 #include "tuner/cli/machine.hpp"
 
 #include <fmt/format.h>
