@@ -103,7 +103,7 @@ class KernelTemplate {
   virtual Resources resources(const KernelSpec& spec, const Arch& arch,
                               const Config& config) const = 0;
   // Returns the spec for the kernel's constants. Its head_dim_v is smaller in kernels that compute
-  // only some columns of O at a time (prefill/v_slices.hpp).
+  // only some columns of O at a time (prefill/prefill_parts.hpp).
   virtual KernelSpec compiled_spec(const KernelSpec& spec, const Config&) const { return spec; }
   // Returns the constants of this family only. The renderer adds the constants of the spec, and one
   // kCamel int per knob.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "generator/core/problem/kernel_spec.hpp"
+#include "generator/core/problem/problem.hpp"
 #include "templates/shared/listed_arguments.h"
 
 namespace attune {
@@ -45,7 +47,7 @@ enum class ArgumentPart : int {
   kLists
 };
 // Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
-// it has score features. Families with a map of blocks (prefill/block_map.hpp) add kMap.
+// it has score features. Families with a map of blocks (prefill/prefill_parts.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 // `arguments` must be ListedArguments for the part kLists.
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
@@ -197,5 +199,13 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
 // kUnsupported if the number does not fit.
 int tile_count(int64_t tiles);
 unsigned grid_extent(int64_t blocks);  // at least 1
+
+// Returns the dropout argument from the call's values (null: seed and offset 0) and the problem's
+// dropout.
+inline DropoutArgs dropout_args(const Problem& problem, const DropoutArgs* given) {
+  DropoutArgs args = given == nullptr ? DropoutArgs{} : *given;
+  args.keep(std::clamp(static_cast<unsigned>(std::lround(256 * (1 - problem.dropout))), 1U, 256U));
+  return args;
+}
 
 }  // namespace attune

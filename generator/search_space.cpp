@@ -9,8 +9,18 @@
 
 namespace attune {
 
-SearchSpace::SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints)
-    : knobs_(std::move(knobs)), constraints_(std::move(constraints)) {}
+SearchSpace::SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints,
+                         std::vector<RetiredKnob> retired)
+    : knobs_(std::move(knobs)),
+      constraints_(std::move(constraints)),
+      retired_(std::move(retired)) {}
+
+Config SearchSpace::without_retired(const Config& config) const {
+  std::vector<std::pair<std::string, int64_t>> knobs = config.knobs();
+  for (const RetiredKnob& retired : retired_)
+    std::erase_if(knobs, [&](const auto& knob) { return knob.first == retired.name; });
+  return Config(std::move(knobs));
+}
 
 Config SearchSpace::first_values() const {
   Config config;
@@ -20,6 +30,13 @@ Config SearchSpace::first_values() const {
 
 std::optional<std::string> SearchSpace::broken(const Config& config) const {
   for (const auto& [name, value] : config.knobs()) {
+    if (const auto old = std::find_if(
+            retired_.begin(), retired_.end(),
+            [&, &knob_name = name](const RetiredKnob& k) { return k.name == knob_name; });
+        old != retired_.end()) {
+      if (value == old->value) continue;
+      return fmt::format("{} is {}; must be {}", name, value, old->value);
+    }
     const bool known =
         std::any_of(knobs_.begin(), knobs_.end(),
                     [&, &knob_name = name](const Knob& k) { return k.name == knob_name; });

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/core/problem/config.hpp"
@@ -22,6 +23,13 @@ struct Knob {
   bool is_new = false;
 };
 
+// A knob of older versions that had one value in every config. A stored config may have it at that
+// value. New configs lack it, and kernels are rendered without it.
+struct RetiredKnob {
+  std::string_view name;
+  int64_t value = 0;
+};
+
 // `broken` returns nullopt if the config obeys the rule, else a sentence with the reason. `reads`
 // names the knobs that the rule needs, so that enumerate() can apply it before all knobs are set.
 // Empty: all knobs.
@@ -34,7 +42,8 @@ struct Constraint {
 class SearchSpace {
  public:
   SearchSpace() = default;
-  SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints);
+  SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints,
+              std::vector<RetiredKnob> retired = {});
 
   const std::vector<Knob>& knobs() const { return knobs_; }
   // Returns the config with the first value of each knob, legal or not.
@@ -42,6 +51,8 @@ class SearchSpace {
   // Returns nullopt if the config is legal. Otherwise returns a sentence with the knob, its value
   // and the legal values, or the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;
+  // Returns the config without the space's retired knobs.
+  Config without_retired(const Config& config) const;
   // Returns all legal configs in knob order (first knob slowest). Sets one knob after the other,
   // and drops configs as soon as they break a rule. `visited`, if given, counts the configs tried,
   // including those with only some knobs set.
@@ -61,6 +72,7 @@ class SearchSpace {
 
   std::vector<Knob> knobs_;
   std::vector<Constraint> constraints_;
+  std::vector<RetiredKnob> retired_;
 };
 
 }  // namespace attune

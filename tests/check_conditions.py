@@ -21,7 +21,7 @@ LIMITS = {
 }
 
 CONDITION = re.compile(r"\S.* // (where|unless) k[A-Z]")
-PARAMETER = re.compile(r"\s*(, )?const __grid_constant__ [^{}]*")
+PARAMETER = re.compile(r"\s*const __grid_constant__ [^{}]*")
 DIRECTIVE = re.compile(r"#\s*(if 1\b|if k|(if|ifdef|ifndef) .*\bATTUNE_(?!BOUNDED_WAITS\b))")
 
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on files, functions and folders that are too large for a reader, and on totals over their budget.
 
-The limits are at the top. ALLOWED has larger files and functions, CROWDED has larger folders, each with its own limit
-and a reason. Both lists and the budgets only shrink: an entry that is no longer needed fails too. Rendered and golden
-text does not count as code. Run by CTest.
+Also fails if too many product files have only a few lines. The limits are at the top. ALLOWED has larger files and
+functions, CROWDED has larger folders, each with its own limit and a reason. Both lists and the budgets only shrink: an
+entry that is no longer needed fails too. Rendered and golden text does not count as code. Run by CTest.
+  check_sizes.py [--crumbs]    --crumbs lists the short files too
 """
 import collections
 import pathlib
@@ -24,6 +25,9 @@ FUNCTION_LINES = 60
 KERNEL_LINES = 120  # a function marked __global__
 
 FOLDER_FILES = 40
+# A product file of code under CRUMB_LINES lines is a crumb. Null objects (none/) are short by nature and do not count.
+CRUMB_LINES = 30
+CRUMB_SHARE = 0.08  # of all product files
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
 BUDGETS = {"product": 122000, "tests": 81500, "data": 3600}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
@@ -135,11 +139,31 @@ def over_budget(sizes, budgets=None):
             yield f"{kind}: {totals[kind]} lines in all, at most {budget}"
 
 
+def crumbs(sizes):
+    """Returns a sentence with the share of product files that are crumbs, the crumbs, and True if there are too many.
+
+    sizes: pairs of a path and its number of lines.
+    """
+    lines_of = {
+        path: lines for path, lines in sizes
+        if path.startswith(PRODUCT) and "/none/" not in path and pathlib.Path(path).suffix in CODE | {".py"}}
+    short = sorted(path for path, lines in lines_of.items() if lines < CRUMB_LINES)
+    share = len(short) / max(len(lines_of), 1)
+    return (f"{len(short)} of {len(lines_of)} product files ({share:.1%}) have under {CRUMB_LINES} lines, at most "
+            f"{CRUMB_SHARE:.0%}"), short, share > CRUMB_SHARE
+
+
 def main():
     used, failures = set(), []
     paths = check_repo.files()
     failures += crowded(paths)
-    failures += over_budget((path, (ROOT / path).read_bytes().count(b"\n")) for path in paths)
+    sizes = [(path, (ROOT / path).read_bytes().count(b"\n")) for path in paths]
+    failures += over_budget(sizes)
+    said, short, too_many = crumbs(sizes)
+    if "--crumbs" in sys.argv[1:]:
+        print("\n".join(short))
+    if too_many:
+        failures.append(f"{said}; merge a file with its only user (--crumbs lists them)")
     for folder in FOLDERS:
         for file in sorted((ROOT / folder).rglob("*")):
             if file.suffix not in CODE | SCRIPTS or "golden" in file.parts:
@@ -151,7 +175,7 @@ def main():
                     failures.append(f"{key} (line {first or 1}): {size} lines, at most {limit}")
     failures += [
         f"{key}: in the allow-list of check_sizes.py, but within the limits now" for key in ALLOWED.keys() - used]
-    print("\n".join(failures) if failures else "sizes: all files, functions, folders and totals within their limits")
+    print("\n".join(failures) or f"sizes: all files, functions, folders and totals within their limits; {said}")
     return 1 if failures else 0
 
 

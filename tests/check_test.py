@@ -115,6 +115,15 @@ class Sizes(unittest.TestCase):
         self.assertEqual(list(check_sizes.crowded(paths, {"tuner": (41, "")})), [])
         self.assertEqual(len(list(check_sizes.crowded(paths, {"tuner": (42, ""), "tuner/cli": (40, "")}))), 2)
 
+    def test_too_many_short_files(self):
+        whole = [(f"tuner/{i}.cpp", 30) for i in range(92)]
+        short = [(f"runtime/python/{i}.py", 29) for i in range(8)]
+        ignored = [("templates/cuda/none/a.cuh", 5), ("tests/a.cpp", 5), ("tuner/README.md", 5), ("CMakeLists.txt", 5)]
+        said, found, too_many = check_sizes.crumbs(whole + short + ignored)
+        self.assertEqual((said, found, too_many), ("8 of 100 product files (8.0%) have under 30 lines, at most 8%",
+                                                   [path for path, _ in short], False))
+        self.assertTrue(check_sizes.crumbs(whole[1:] + short + [("cache/a.hpp", 1)])[2])
+
     def test_totals_over_their_budget_are_found(self):
         sizes = [("tuner/a.cpp", 10), ("tests/a_test.cpp", 20), ("tests/a.json", 30), ("tests/golden/a.cu", 1),
                  ("tests/bench/results/b.json", 99), ("tuner/README.md", 99), ("README.md", 99)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles C++ source to object code with clang 19 inside the process, without writing files. Part
 // of a separate library, libattune_clang.so: loading libclang-cpp and libLLVM takes longer than a
-// first launch may take. generator/compile/cpu/plugin_compiler.cpp opens the library for the first
+// first launch may take. generator/compile/cpu_toolchain.cpp opens the library for the first
 // compile only.
 #pragma once
 

@@ -30,7 +30,9 @@ class CpuToolchain {
   // Opens the plugin when it first compiles.
   const Compiler& compiler() const { return *compiler_; }
   // Loads object code. Throws kInvalidArgument for bytes that are not a host object with all of
-  // `entries`.
+  // `entries`. Also throws it for references to functions other than memcpy, memmove, memset, expf,
+  // logf and the compiler's fp16 conversions. Throws kOutOfMemory or kUnsupported if the system
+  // provides no memory for code.
   std::unique_ptr<HostKernel> load(std::string_view object,
                                    const std::vector<std::string>& entries) const;
   // True if LLVM has an x86-64 or AArch64 CPU of this name.

@@ -8,7 +8,6 @@
 #include <charconv>
 
 #include "generator/core/system/error.hpp"
-#include "generator/render/source_bundle.hpp"
 
 namespace attune {
 namespace {
@@ -66,11 +65,29 @@ std::string else_path(std::string_view line, std::string_view path) {
   return other.ends_with('/') ? other.append(path.substr(name)) : other;
 }
 
-// True for a line that holds one parameter and nothing else, with or without a comma at either end.
+std::string_view code_of(std::string_view line) { return line.substr(0, line.find("//")); }
+
+// Returns the first character of a line that is not a space, or 0.
+char first_of(std::string_view code) {
+  const size_t at = code.find_first_not_of(' ');
+  return at == std::string_view::npos ? 0 : code[at];
+}
+
+// True for a line that holds one parameter and nothing else, with or without a comma at its end.
 bool is_parameter(std::string_view code) {
-  code.remove_prefix(std::min(code.find_first_not_of(" ,"), code.size()));
+  code.remove_prefix(std::min(code.find_first_not_of(' '), code.size()));
   return code.starts_with("const __grid_constant__ ") &&
          code.find_first_of("{}") == std::string_view::npos;
+}
+
+// Removes the comma at the end of the last line's code: the parameters that would follow it are not
+// in this kernel.
+void drop_last_comma(std::string* text) {
+  const size_t begin = text->rfind('\n', text->size() - 2) + 1;
+  const std::string_view code =
+      code_of(std::string_view(*text).substr(begin, text->size() - 1 - begin));
+  const size_t last = code.find_last_not_of(' ');
+  if (last != std::string_view::npos && code[last] == ',') text->erase(begin + last, 1);
 }
 
 std::string_view text_of(std::string_view path, const KernelTemplate& kernel_template) {
@@ -117,7 +134,7 @@ void Inliner::inline_text(std::string_view path, std::string_view text) {
   bool in_head = false;  // between `__global__` and the kernel's body
   for (int number = 1; !text.empty(); ++number) {
     const std::string_view line = take_line(&text);
-    const std::string_view code = line.substr(0, line.find("//"));
+    const std::string_view code = code_of(line);
     in_head = in_head || code.find("__global__") != std::string_view::npos;
     const bool has_condition = condition_at(line, kWhere) != std::string_view::npos ||
                                condition_at(line, kUnless) != std::string_view::npos;
@@ -126,6 +143,7 @@ void Inliner::inline_text(std::string_view path, std::string_view text) {
                   fmt::format("{}:{} has a condition; it must be on an #include line or on a line "
                               "with one parameter of a __global__ function: \"{}\"",
                               path, number, line));
+    if (in_head && first_of(code) == ')') drop_last_comma(&out_);
     in_head = in_head && code.find('{') == std::string_view::npos;
     if (const std::string_view included = included_path(line); !included.empty()) {
       const std::string other = else_path(line, included);

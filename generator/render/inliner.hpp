@@ -9,7 +9,8 @@
 // constant alone is true if the kernel has it. A line that ends in `// unless kMask` is for kernels
 // without that constant. With `// where kScored unless kRequestLengths` the first condition must
 // hold and the second must not. An editor or nvcc reads such a line as a plain include. A line with
-// one parameter of a `__global__` function may end in a condition too, and no other line may.
+// one parameter of a `__global__` function may end in a condition too, and no other line may. The
+// parameter that comes last in a kernel loses its comma if the list ends on a line of its own.
 //
 // Kernels for which the condition of an include fails may have another file, named by its path from
 // the included file's folder. A folder stands for its file of the same name:
@@ -20,6 +21,7 @@
 // path, continued" after an included file. The namespace remains open between files.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -28,6 +30,18 @@
 #include "generator/kernel_template.hpp"
 
 namespace attune {
+
+// A file of templates/, embedded into the library at build time (source_bundle.cpp).
+struct BundledFile {
+  std::string_view path;  // "cuda/ptx/mma.cuh"
+  std::string_view text;
+};
+
+const std::vector<BundledFile>& bundled_files();
+std::optional<std::string_view> bundled_text(std::string_view path);
+// Adds a file from outside templates/, such as a test's, or replaces one. Must be called before any
+// other function of the library.
+void add_bundled_file(std::string path, std::string text);
 
 // The constants of one kernel and their text, which replace the template's knobs file.
 struct Preamble {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pack_templates ROOT OUT FILE...: writes the table of files below ROOT for
-// generator/render/source_bundle.hpp, with their texts packed together (packed_text.hpp). Runs at
+// generator/render/source_bundle.cpp, with their texts packed together (packed_text.hpp). Runs at
 // build time.
 #include <algorithm>
 #include <cstdint>

@@ -15,7 +15,6 @@
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/render/inliner.hpp"
-#include "generator/render/source_bundle.hpp"
 #include "generator/score/analysis/dependence.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"
@@ -280,19 +279,21 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} does not serve this problem on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
-  if (auto reason = kernel_template.space(spec, arch).broken(config))
+  const SearchSpace space = kernel_template.space(spec, arch);
+  if (auto reason = space.broken(config))
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
-  std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
+  const Config current = space.without_retired(config);
+  std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, current);
   for (GeneratedPart& part : score_parts(kernel_template, spec)) parts.push_back(std::move(part));
   if (auto slope = slope_part(spec)) parts.push_back(std::move(*slope));
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
   source.entry = main_entry(kernel_template, spec);
-  source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)
+  source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, current), parts)
                     .run("// SPDX-License-Identifier: Apache-2.0\n" +
-                         renamed_entries(kernel_template.structure(spec, config), source.entry));
+                         renamed_entries(kernel_template.structure(spec, current), source.entry));
   return source;
 }
 

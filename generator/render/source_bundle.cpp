@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks up embedded template files, unpacked once. pack_templates.cpp writes the table
 // at build time.
-#include "generator/render/source_bundle.hpp"
+#include "generator/render/inliner.hpp"
 
 #include <deque>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "generator/core/problem/dropout.hpp"
+#include "generator/launch_plan.hpp"
 #include "runtime/c_api/c_support.hpp"
 #include "templates/shared/dropout.h"
 

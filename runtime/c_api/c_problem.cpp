@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on problems, and the names of statuses.
+// The C functions on problems and on schedules of groups, and the names of statuses.
+#include <attune/attune_group.h>
 #include <fmt/format.h>
 
+#include "generator/core/group/schedule.hpp"
 #include "runtime/c_api/c_problem_fields.hpp"
 #include "runtime/c_api/c_support.hpp"
 
@@ -113,6 +115,17 @@ attune_status attune_problem_parse_sized(const char* text, attune_problem* probl
     const Problem parsed = parse_problem(&not_null(text, "text"));
     check_problem_size(size, "attune_problem_parse");
     write_struct(c_problem(parsed), &not_null(problem, "problem"), size);
+  });
+}
+
+attune_status attune_group_schedule(const attune_problem* whole, const char* request, char* text,
+                                    size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    if (request == nullptr) refuse_null("request");
+    if (text == nullptr && capacity > 0) refuse_null("text");
+    const std::string lines = schedule_text(problem_of(whole), request);
+    if (bytes != nullptr) *bytes = lines.size() + 1;
+    if (lines.size() < capacity) std::memcpy(text, lines.c_str(), lines.size() + 1);
   });
 }
 

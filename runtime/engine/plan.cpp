@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "generator/core/ops/ops.hpp"
-#include "generator/core/problem/dropout.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/launch_plan.hpp"
 #include "runtime/operands/cache_check.hpp"
 #include "runtime/operands/operand_check.hpp"
 

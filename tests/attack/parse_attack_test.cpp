@@ -19,7 +19,6 @@
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
 #include "tuner/measure/measure_protocol.hpp"
-#include "tuner/models/captured.hpp"
 #include "tuner/models/workload.hpp"
 
 namespace attune {

@@ -27,7 +27,6 @@
 #include "runtime/bundles/bundle.hpp"
 #include "runtime/bundles/bundle_manifest.hpp"
 #include "tuner/measure/peer_times.hpp"
-#include "tuner/models/captured.hpp"
 #include "tuner/models/workload.hpp"
 
 namespace attune::testing {

@@ -25,7 +25,7 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/system/digest.hpp"
 #include "generator/core/system/error.hpp"
-#include "generator/render/source_bundle.hpp"
+#include "generator/render/inliner.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/generator/kernel_lines.hpp"
 #include "tests/generator/sass_digest.hpp"

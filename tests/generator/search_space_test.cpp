@@ -11,6 +11,8 @@
 #include <set>
 
 #include "generator/core/problem/problem.hpp"
+#include "generator/core/system/error.hpp"
+#include "generator/render/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/support/regions.hpp"
 
@@ -80,6 +82,30 @@ TEST(SearchSpace, SaysWhatIsBroken) {
   EXPECT_NE(space.broken(parse_config("m=1"))->find("\"n\" is missing"), std::string::npos);
   EXPECT_NE(space.broken(parse_config("m=1,n=1,k=2"))->find("unknown knob \"k\""),
             std::string::npos);
+}
+
+TEST(SearchSpace, AStoredConfigMayHaveARetiredKnob) {
+  const SearchSpace space({{"m", {1, 2, 4}, ""}}, {}, {{"old", 3}});
+  const Config stored = parse_config("m=2,old=3"), current = parse_config("m=2");
+  EXPECT_EQ(space.broken(stored), std::nullopt);
+  EXPECT_EQ(space.broken(current), std::nullopt);
+  EXPECT_EQ(space.without_retired(stored), current);
+  EXPECT_EQ(space.without_retired(current), current);
+  EXPECT_EQ(*space.broken(parse_config("m=2,old=4")), "old is 4; must be 3");
+  EXPECT_EQ(*space.broken(parse_config("old=3")), "knob \"m\" is missing; must be 1, 2, 4");
+  for (const Config& config : space.enumerate()) EXPECT_FALSE(config.has("old"));
+}
+
+// Winners of 0.2 and 0.3 have charge=1.
+TEST(SearchSpace, DecodeOnACpuRendersAStoredConfigAsTheOneWithoutItsRetiredKnob) {
+  const KernelSpec spec = spec_of(parse_problem(
+      "op=attention_kvcache,dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen_q=1,seqlen_kv=256"));
+  const Arch arch = parse_arch("cpu:x86-64");
+  const KernelTemplate& decode = template_by_name("decode_cpu");
+  const std::string now = render(decode, spec, arch, parse_config("keys=128")).text;
+  EXPECT_EQ(render(decode, spec, arch, parse_config("keys=128,charge=1")).text, now);
+  EXPECT_EQ(now.find("harge"), std::string::npos);
+  EXPECT_THROW(render(decode, spec, arch, parse_config("keys=128,charge=2")), Error);
 }
 
 TEST(SearchSpace, NeighboursDifferInOneKnobByOneStep) {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "generator/core/system/error.hpp"
-#include "generator/render/source_bundle.hpp"
+#include "generator/render/inliner.hpp"
 #include "generator/score/print/source_text.hpp"
 
 namespace attune::score {

@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <ucontext.h>
 
-#include "generator/core/problem/bf16_products.hpp"
+#include "generator/core/problem/arch.hpp"
 
 namespace attune::testing {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "generator/render/source_bundle.hpp"
+#include "generator/render/inliner.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/toy/toy.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captured problems are merged by bucket, in the order of their time. Bad lines are refused with
 // their number.
-#include "tuner/models/captured.hpp"
+#include "tuner/models/workload.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

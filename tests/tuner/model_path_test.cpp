@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds models by file, folder, folder of the Hugging Face cache, and name in that cache.
-#include "tuner/models/model_path.hpp"
+#include "tuner/models/workload.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

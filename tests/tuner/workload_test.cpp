@@ -14,7 +14,6 @@
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/system/error.hpp"
 #include "tests/support/error_text.hpp"
-#include "tuner/models/training.hpp"
 
 namespace attune {
 namespace {

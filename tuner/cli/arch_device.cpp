@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See arch_device.hpp.
-#include "tuner/cli/arch_device.hpp"
+// A GPU that is not here; see kernel_choice.hpp.
+#include "tuner/cli/kernel_choice.hpp"
 
 #include <fmt/format.h>
 

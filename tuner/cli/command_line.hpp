@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands with options and positional words, parsed by CLI11. Only command_line.cpp includes that
 // library, because each file that includes it takes ten seconds to compile. command.hpp lists the
-// commands; usage.hpp explains what is wrong with a command line.
+// commands; usage.cpp explains what is wrong with a command line.
 #pragma once
 
 #include <functional>
@@ -94,5 +94,19 @@ class Program {
  private:
   std::unique_ptr<CLI::App> app_;
 };
+
+// The messages of main.cpp about a wrong command line (usage.cpp).
+
+// Turns "help tune", a form that other programs accept, into "tune --help".
+std::vector<std::string> with_help_option(std::vector<std::string> words);
+
+// Throws kInvalidArgument if a word that should name a command does not.
+void check_commands(const Command& program, const std::vector<std::string>& words);
+
+// Returns "; did you mean tune?" for a word that resembles known ones, else "".
+std::string suggestion(const std::string& word, const std::vector<std::string>& known);
+
+// Returns one sentence that also names the help of the given command.
+std::string usage_error_text(const UsageFault& fault);
 
 }  // namespace attune::cli

@@ -12,7 +12,7 @@
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/known_gpus.hpp"
+#include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/models/model_table.hpp"
 

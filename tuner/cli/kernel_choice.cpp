@@ -12,9 +12,9 @@
 #include "generator/compile/nvrtc_compiler.hpp"
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/system/error.hpp"
+#include "tuner/cli/command_line.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/record_output.hpp"
-#include "tuner/cli/usage.hpp"
 
 namespace attune::cli {
 namespace {

@@ -4,14 +4,31 @@
 // `compile`), and by `check` and `bench` for --config.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/compile/compiler.hpp"
+#include "generator/core/problem/device_facts.hpp"
 #include "generator/template_registry.hpp"
-#include "tuner/cli/known_gpus.hpp"
+#include "runtime/engine/device.hpp"
 
 namespace attune::cli {
+
+// A GPU with a name on the command line, such as "l4" or "RTX 4090": its arch, and the facts that
+// default configs are chosen for. Several GPUs share an arch (known_gpus.cpp).
+struct KnownGpu {
+  std::string_view name;  // as users write it: "rtx4090"
+  std::string_view arch;  // "sm_89"
+  KnownDevice device;
+};
+
+// Returns the GPU of this name, or nullptr. Case, spaces, '-' and the words NVIDIA, Tesla, Quadro
+// and GeForce do not matter.
+const KnownGpu* find_gpu(std::string_view name);
+
+std::vector<std::string> gpu_names();
 
 // The device whose facts decide defaults and grids.
 struct FactsSource {
@@ -29,7 +46,7 @@ struct KernelChoice {
   Config config;
 };
 
-// An arch, and the GPU whose name the user gave for it, if any (known_gpus.hpp).
+// An arch, and the GPU whose name the user gave for it, if any.
 struct NamedArch {
   Arch arch;
   const KnownGpu* gpu = nullptr;
@@ -53,6 +70,10 @@ std::vector<NamedArch> archs_by_name(const std::string& list);
 // Returns this machine's device if it runs images of the arch and is no other GPU than the named
 // one. Otherwise returns the named GPU, or a typical device of the arch.
 FactsSource facts_for(const NamedArch& arch);
+// Returns a GPU that is not here: a Device with the arch and facts of a named or typical one, for
+// commands that only choose kernels (`attune explain --arch`). It neither loads nor runs anything.
+// Throws kInvalidArgument for the arch of a CPU (arch_device.cpp).
+std::shared_ptr<const Device> device_of_arch(const NamedArch& arch);
 
 // Returns the kernel that the texts name. An empty template_name selects the best template that
 // serves the problem. An empty config_text selects the template's default config; otherwise it

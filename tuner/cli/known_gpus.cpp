@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs, from NVIDIA's data sheets; see known_gpus.hpp.
-#include "tuner/cli/known_gpus.hpp"
+// The GPUs, from NVIDIA's data sheets; see kernel_choice.hpp.
+#include "tuner/cli/kernel_choice.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -18,8 +18,8 @@
 #include "generator/core/system/log.hpp"
 #include "runtime/engine/options.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/command_line.hpp"
 #include "tuner/cli/output/output.hpp"
-#include "tuner/cli/usage.hpp"
 #include "tuner/measure/measure_protocol.hpp"
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports unknown commands and options; see usage.hpp.
-#include "tuner/cli/usage.hpp"
+// Reports unknown commands and options; see command_line.hpp.
+#include "tuner/cli/command_line.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -11,8 +11,7 @@
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output/output.hpp"
-#include "tuner/models/captured.hpp"
-#include "tuner/models/training.hpp"
+#include "tuner/models/workload.hpp"
 
 namespace attune::cli {
 

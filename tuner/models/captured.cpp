@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and merges captured problems; see captured.hpp.
-#include "tuner/models/captured.hpp"
+// Reads and merges captured problems; see workload.hpp.
+#include "tuner/models/workload.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds a model's config.json; see model_path.hpp. The cache holds a model "org/name" as
+// Finds a model's config.json; see workload.hpp. The cache holds a model "org/name" as
 // models--org--name/snapshots/REVISION/config.json; refs/main has the revision of the branch main.
-#include "tuner/models/model_path.hpp"
+#include "tuner/models/workload.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

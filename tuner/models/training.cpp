@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds gradients' problems to a workload; see training.hpp.
-#include "tuner/models/training.hpp"
+// Adds gradients' problems to a workload; see workload.hpp.
+#include "tuner/models/workload.hpp"
 
 #include <set>
 

@@ -14,7 +14,6 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "tuner/models/model_config.hpp"
-#include "tuner/models/model_path.hpp"
 #include "tuner/models/model_scores.hpp"
 
 namespace attune {

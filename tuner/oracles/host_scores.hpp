@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "generator/core/problem/dropout.hpp"
+#include "generator/launch_plan.hpp"
 #include "generator/score/features/score_operands.hpp"
 #include "generator/score/language/evaluate.hpp"
 #include "runtime/engine/device.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names CPUs by implementer and part, two fields of MIDR_EL1 (Arm Architecture Reference Manual,
-// D19.2) in /proc/cpuinfo; see aarch64_cpu.hpp.
-#include "generator/compile/cpu/aarch64_cpu.hpp"
+// D19.2) in /proc/cpuinfo; see host_arch.hpp.
+#include "generator/compile/cpu/host_arch.hpp"
 
 #include <algorithm>
 #include <charconv>

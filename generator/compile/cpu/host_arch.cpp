@@ -9,9 +9,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "generator/compile/cpu/aarch64_cpu.hpp"
-#include "generator/compile/cpu/x86_cpu.hpp"
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps each kernel once: memory is written, then made executable, never both; see
-// object_loader.hpp.
-#include "generator/compile/cpu/object_loader.hpp"
+// Loads object code into this process as runnable code; see CpuToolchain::load. Maps each kernel
+// once: memory is written, then made executable, never both.
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #endif
 
 #include "generator/compile/cpu/elf_link.hpp"
+#include "generator/compile/cpu_toolchain.hpp"
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
 
@@ -114,8 +114,8 @@ class LoadedObject final : public HostKernel {
 
 }  // namespace
 
-std::unique_ptr<HostKernel> load_object(std::string_view object,
-                                        const std::vector<std::string>& entries) {
+std::unique_ptr<HostKernel> CpuToolchain::load(std::string_view object,
+                                               const std::vector<std::string>& entries) const {
   try {
     const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     const LinkedObject linked(object, kMachine, library_functions(), page_bytes);

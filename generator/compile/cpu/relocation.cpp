@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formulas: System V ABI, AMD64 Architecture Processor Supplement, section 4.4; ELF for the Arm
-// 64-bit Architecture (AAELF64), section 5.7. See relocation.hpp.
-#include "generator/compile/cpu/relocation.hpp"
+// 64-bit Architecture (AAELF64), section 5.7. See elf_link.hpp.
+#include "generator/compile/cpu/elf_link.hpp"
 
 #include <elf.h>
 #include <fmt/format.h>

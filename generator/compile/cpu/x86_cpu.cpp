@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of feature bits and models, from Intel's Software Developer's Manual, volume 2A, CPUID,
 // and AMD's Architecture Programmer's Manual, volume 3, appendix E.
-// tests/generator/cpu_names_test.cpp compares the names with LLVM 19.1.7; see x86_cpu.hpp.
-#include "generator/compile/cpu/x86_cpu.hpp"
+// tests/generator/cpu_names_test.cpp compares the names with LLVM 19.1.7; see host_arch.hpp.
+#include "generator/compile/cpu/host_arch.hpp"
 
 #include <algorithm>
 #include <string_view>

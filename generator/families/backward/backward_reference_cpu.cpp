@@ -14,7 +14,7 @@ class BackwardReferenceCpu final : public FixedTemplate {
  public:
   BackwardReferenceCpu()
       : FixedTemplate("backward_reference_cpu", "cpu/small/backward_reference.cpp",
-                      "cpu/small/backward_reference_knobs.hpp", 1) {}
+                      "cpu/small/small_knobs.hpp", 1) {}
 
   bool is_reference() const override { return true; }
 

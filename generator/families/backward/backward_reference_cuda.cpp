@@ -18,7 +18,7 @@ class BackwardReferenceCuda final : public FixedTemplate {
  public:
   BackwardReferenceCuda()
       : FixedTemplate("backward_reference_cuda", "cuda/small/backward_reference.cu",
-                      "cuda/small/backward_reference_knobs.cuh", 32 * kWarps) {}
+                      "cuda/small/small_knobs.cuh", 32 * kWarps) {}
 
   bool is_reference() const override { return true; }
   const Served& serves() const override { return serves_every_gradient(); }

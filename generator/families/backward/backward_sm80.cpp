@@ -13,7 +13,7 @@
 #include "generator/families/backward/backward_sm80_cost.hpp"
 #include "generator/families/backward/gradient_steps.hpp"
 #include "generator/families/limits.hpp"
-#include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/layouts/backward_prepare_layout.h"

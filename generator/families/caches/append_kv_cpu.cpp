@@ -11,8 +11,7 @@ namespace {
 class AppendKvCpu final : public FixedTemplate {
  public:
   AppendKvCpu()
-      : FixedTemplate("append_kv_cpu", "cpu/small/append_kv.cpp", "cpu/small/append_kv_knobs.hpp",
-                      1) {}
+      : FixedTemplate("append_kv_cpu", "cpu/small/append_kv.cpp", "cpu/small/small_knobs.hpp", 1) {}
 
   const Served& serves() const override { return serves_appending(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -29,7 +29,7 @@ class AppendKvCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "append_kv_cuda"; }
   std::string_view source_path() const override { return "cuda/small/append_kv.cu"; }
-  std::string_view knobs_path() const override { return "cuda/small/append_kv_knobs.cuh"; }
+  std::string_view knobs_path() const override { return "cuda/small/small_knobs.cuh"; }
   const Served& serves() const override { return serves_appending(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {

@@ -13,6 +13,7 @@ namespace attune {
 namespace {
 
 constexpr int64_t kWidestVector = 64;  // bytes
+constexpr int64_t kTileOverhead = 1;   // as in the template
 
 class DecodeCpu final : public KernelTemplate {
  public:
@@ -27,9 +28,7 @@ class DecodeCpu final : public KernelTemplate {
     const std::vector<int64_t> keys = spec.cache.batch_invariant
                                           ? std::vector<int64_t>{64}
                                           : std::vector<int64_t>{64, 32, 128, 256};
-    return SearchSpace(
-        {{"keys", keys, "keys per tile"}, {"charge", {1}, "overhead of a work item, in tiles"}},
-        {});
+    return SearchSpace({{"keys", keys, "keys per tile"}}, {}, {{"charge", 1}});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
                         const DeviceFacts&) const override {
@@ -56,7 +55,7 @@ class DecodeCpu final : public KernelTemplate {
     const int64_t items =
         shape.batch * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
-    tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
+    tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + kTileOverhead));
     // Numbers per row, besides its vectors
     constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;
     const int64_t part = spec.head_dim_v + kLanes + 2;

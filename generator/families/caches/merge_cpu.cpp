@@ -10,7 +10,7 @@ namespace {
 
 class MergeCpu final : public FixedTemplate {
  public:
-  MergeCpu() : FixedTemplate("merge_cpu", "cpu/small/merge.cpp", "cpu/small/merge_knobs.hpp", 1) {}
+  MergeCpu() : FixedTemplate("merge_cpu", "cpu/small/merge.cpp", "cpu/small/small_knobs.hpp", 1) {}
 
   const Served& serves() const override { return serves_merging(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -21,7 +21,7 @@ class MergeCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "merge_cuda"; }
   std::string_view source_path() const override { return "cuda/small/merge.cu"; }
-  std::string_view knobs_path() const override { return "cuda/small/merge_knobs.cuh"; }
+  std::string_view knobs_path() const override { return "cuda/small/small_knobs.cuh"; }
   const Served& serves() const override { return serves_merging(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {

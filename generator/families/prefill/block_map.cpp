@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map.hpp. A program that does not depend on the batch entry, or the head, has one map
-// for all of them.
-#include "generator/families/prefill/block_map.hpp"
+// The map of blocks in launches; see prefill_parts.hpp. A program that does not depend on the batch
+// entry, or the head, has one map for all of them.
+#include "generator/families/prefill/prefill_parts.hpp"
 
 #include <algorithm>
 

@@ -12,8 +12,8 @@ namespace {
 class ReferenceCpu final : public FixedTemplate {
  public:
   ReferenceCpu()
-      : FixedTemplate("reference_cpu", "cpu/small/reference_cpu.cpp",
-                      "cpu/small/reference_cpu_knobs.hpp", 1) {}
+      : FixedTemplate("reference_cpu", "cpu/small/reference_cpu.cpp", "cpu/small/small_knobs.hpp",
+                      1) {}
 
   bool is_reference() const override { return true; }
 

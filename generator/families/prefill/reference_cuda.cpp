@@ -20,7 +20,7 @@ constexpr int kWarps = 4;  // query rows per block, one per warp
 class ReferenceCuda final : public FixedTemplate {
  public:
   ReferenceCuda()
-      : FixedTemplate("reference_cuda", "cuda/small/reference.cu", "cuda/small/reference_knobs.cuh",
+      : FixedTemplate("reference_cuda", "cuda/small/reference.cu", "cuda/small/small_knobs.cuh",
                       32 * kWarps) {}
 
   bool is_reference() const override { return true; }

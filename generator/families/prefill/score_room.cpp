@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See score_room.hpp.
-#include "generator/families/prefill/score_room.hpp"
+// Room for a score stage; see prefill_parts.hpp.
+#include "generator/families/prefill/prefill_parts.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See v_slices.hpp.
-#include "generator/families/prefill/v_slices.hpp"
+// Slices of V; see prefill_parts.hpp.
+#include "generator/families/prefill/prefill_parts.hpp"
 
 namespace attune {
 namespace {

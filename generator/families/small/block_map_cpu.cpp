@@ -12,7 +12,7 @@ class BlockMapCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "block_map_cpu"; }
   std::string_view source_path() const override { return "cpu/small/block_map.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/small/block_map_knobs.hpp"; }
+  std::string_view knobs_path() const override { return "cpu/small/small_knobs.hpp"; }
 
   const Served& serves() const override { return serves_mapping(); }
 

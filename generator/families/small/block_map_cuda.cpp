@@ -15,7 +15,7 @@ class BlockMapCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "block_map_cuda"; }
   std::string_view source_path() const override { return "cuda/small/block_map.cu"; }
-  std::string_view knobs_path() const override { return "cuda/small/block_map_knobs.cuh"; }
+  std::string_view knobs_path() const override { return "cuda/small/small_knobs.cuh"; }
 
   const Served& serves() const override { return serves_mapping(); }
 

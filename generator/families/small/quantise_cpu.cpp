@@ -29,7 +29,7 @@ class QuantiseCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "quantise_cpu"; }
   std::string_view source_path() const override { return "cpu/small/quantise.cpp"; }
-  std::string_view knobs_path() const override { return "cpu/small/quantise_knobs.hpp"; }
+  std::string_view knobs_path() const override { return "cpu/small/small_knobs.hpp"; }
 
   const Served& serves() const override { return serves_quantising(); }
 

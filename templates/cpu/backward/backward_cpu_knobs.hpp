@@ -3,7 +3,7 @@
 // compilers read backward_cpu.cpp as it is.
 #pragma once
 
-#include "cpu/small/reference_cpu_knobs.hpp"
+#include "cpu/parts/default_spec.hpp"
 
 namespace attune {
 

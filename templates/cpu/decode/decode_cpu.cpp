@@ -25,6 +25,7 @@
 
 namespace attune {
 
+constexpr int kTileOverhead = 1;  // the fixed cost of a work item, in tiles
 constexpr float kLog2E = 1.4426950408889634f, kLowest = -3e38f;
 
 // A thread's state for the rows of an item. Rows of one head of K are adjacent. Scores are in base
@@ -291,7 +292,7 @@ struct DecodeLine {
     return decode_tiles(made.length, made.rows, kWindowLeft, kKeys);
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
-    range.tile_overhead = kCharge;
+    range.tile_overhead = kTileOverhead;
     range.cut_each(kKeys);
     range.items = decode_row_tiles(line_rows(args), kGqaRatio);
     int total = 0;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/decode/decode_rows.hpp"
-#include "cpu/parts/pair_sums.hpp"
+#include "cpu/parts/simd.hpp"
 #include "shared/layouts/decode_layout.h"
 
 namespace attune {

@@ -10,12 +10,11 @@
 // | V^T     | [column / 16][key / 32] tiles, each [16 columns][32 keys]                        |
 // | P^T     | [key / 2] panels of pairs, in place of the scores                                |
 //
-// kTiles: 1 multiplies with AMX (tiles.hpp), 0 with VDPBF16PS (pair_sums.hpp). Both sum in fp32 and
+// kTiles: 1 multiplies with AMX (tiles.hpp), 0 with VDPBF16PS (simd.hpp). Both sum in fp32 and
 // take denormals as 0. P is rounded to bf16; the sum of a row is taken from weights in fp32.
 #pragma once
 
 #include "cpu/parts/pack_kv.hpp"
-#include "cpu/parts/pair_sums.hpp"
 #include "cpu/parts/simd.hpp"
 #include "cpu/parts/tile_need.hpp"  // where kTiles == 1
 #include "cpu/parts/tiles.hpp"

@@ -4,7 +4,7 @@
 // AVX-512.
 #pragma once
 
-#include "cpu/small/reference_cpu_knobs.hpp"  // the default problem, the same for both CPU kernels
+#include "cpu/parts/default_spec.hpp"
 
 namespace attune {
 

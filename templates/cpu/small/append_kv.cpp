@@ -3,7 +3,7 @@
 // its positions, and can rotate q into o. Semantics and corner cases are those of
 // cuda/small/append_kv.cu. Threads take rows in the order of memory. Each row is read before it is
 // written, so that o may be q. No knobs.
-#include "cpu/small/append_kv_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 
 #include "cpu/parts/none/features.hpp"
 #include "cpu/small/elements.hpp"

@@ -4,7 +4,7 @@
 // dout and their gradients: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
-#include "cpu/small/backward_reference_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 
 #include "cpu/small/gradient_pair.hpp"
 #include "cpu/small/reference_rows.hpp"

@@ -6,7 +6,7 @@
 //   kRows     rows for which the row part of the program is kept while keys pass
 #include "shared/block_map.h"
 #include "cpu/parts/score_ranges.hpp"
-#include "cpu/small/block_map_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
 #include "shared/kernel_arguments.h"

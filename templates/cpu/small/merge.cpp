@@ -3,7 +3,7 @@
 // cases are those of cuda/small/merge.cu. One thread handles a row. It reads the row before it
 // writes it, so that o may be the memory of q. No knobs.
 #include "cpu/small/elements.hpp"
-#include "cpu/small/merge_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 #include "shared/kernel_arguments.h"
 
 namespace attune {

@@ -9,7 +9,7 @@
 //              rounding; 0: they are loaded (and rotated) again
 //   kTileRows  transposed output only: rows whose codes are written together
 // Workspace: kScratchFloats per thread.
-#include "cpu/small/quantise_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 #include "shared/attention_enums.h"
 #include "shared/kernel_arguments.h"
 #include "shared/layouts/quantise_layout.h"

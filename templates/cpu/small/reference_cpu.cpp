@@ -8,7 +8,7 @@
 // scores of one row.
 #include "shared/attention_enums.h"
 
-#include "cpu/small/reference_cpu_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 
 #include "cpu/parts/none/features.hpp"
 #include "cpu/parts/score_of.hpp"  // where kScored, else none/

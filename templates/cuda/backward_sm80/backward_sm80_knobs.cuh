@@ -8,8 +8,6 @@
 namespace attune {
 
 constexpr int kArch = 80;
-constexpr bool kGradients = true;
-constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
 constexpr bool kInOrder = true;  // a kernel starts when the previous kernel has ended
 
 constexpr int kBlockM = 64;  // attune_kernel: rows of Q and dout per block, 16 or 32 for each warp

@@ -10,7 +10,6 @@
 #include "cuda/ptx/block_order.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
-#include "cuda/sm90/row_sinks.cuh"
 #include "shared/layouts/cache_layout.h"
 
 namespace attune {

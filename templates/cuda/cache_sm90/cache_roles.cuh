@@ -9,8 +9,8 @@
 #include "cuda/cache_sm90/cache_producer.cuh"
 #include "cuda/cache_sm90/cache_request_args.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
+#include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/epilogue_words.cuh"
-#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/wgmma_consumer.cuh"
 
 namespace attune {

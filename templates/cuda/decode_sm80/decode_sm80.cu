@@ -101,12 +101,10 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
         const __grid_constant__ AttentionArgs args,
         // Caches of 8 bits have factors, and kAccuracy.
         const __grid_constant__ ScaleArgs scales,  // where kAccuracy
-                                                   // clang-format off
-        const __grid_constant__ CacheArgs cache
-        , const __grid_constant__ KeyListArgs lists  // where kKeyLists
-        , const __grid_constant__ TensorMap k_map  // where kTensorBoxes
-        , const __grid_constant__ TensorMap v_map  // where kTensorBoxes
-                                                   // clang-format on
+        const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ KeyListArgs lists,  // where kKeyLists
+        const __grid_constant__ TensorMap k_map,    // where kTensorBoxes
+        const __grid_constant__ TensorMap v_map     // where kTensorBoxes
     ) {
   extern __shared__ __align__(1024) char shared[];
   ScoresOfRequest<ScoreArgs> of_request = scores;

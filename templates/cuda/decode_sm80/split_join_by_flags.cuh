@@ -10,7 +10,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_items.cuh"
-#include "cuda/parts/score_values.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/ptx/self_validating_words.cuh"
 
 namespace attune {

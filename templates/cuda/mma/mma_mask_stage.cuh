@@ -8,9 +8,9 @@
 #include "cuda/parts/block_list.cuh"
 #include "cuda/parts/block_map.cuh"  // unless kGranules, else granule_lists.cuh
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/parts/none/features.cuh"
 #include "cuda/parts/score_functions.cuh"
-#include "cuda/parts/score_values.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/mask_program.h"
 

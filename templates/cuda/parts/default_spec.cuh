@@ -20,5 +20,8 @@ constexpr int kWindowRight = -1;  // -1 = open
 constexpr int kVSlices = 1;       // used only if head_dim_v is above 256
 constexpr int kLastVColumn = 0;
 constexpr int kKParts = 1;  // used only by sm_90 kernels of head dims above 256
+// Kernels of gradients:
+constexpr bool kGradients = true;
+constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
 
 }  // namespace attune

@@ -12,14 +12,14 @@
 // scores and otherwise too large, never too small. Only if the lag is exceeded do the threads
 // compute and exchange the exact maximum.
 //
-// A row that has seen nothing has sum 0 (score_values.cuh), and ends with O = 0 and LSE = -inf.
+// A row that has seen nothing has sum 0 (mask.cuh), and ends with O = 0 and LSE = -inf.
 //
 // kHeadroom: the kept maximum is lower by kHeadroom (log2), so weights reach 2^(kHeadroom + kLag).
 // Neither O / sum nor LSE depends on it. 8-bit weights need it because their smallest value is not
 // far below 1.
 #pragma once
 
-#include "cuda/parts/score_values.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/ptx/special_functions.cuh"
 
 namespace attune {

@@ -8,7 +8,6 @@
 namespace attune {
 
 constexpr int kArch = 80;
-constexpr bool kGradients = true;
 constexpr bool kInOrder = true;  // a kernel starts when the previous kernel has ended
 constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h
 

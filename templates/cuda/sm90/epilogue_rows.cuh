@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/parts/mask.cuh"
+#include "cuda/parts/sinks.cuh"  // where kSinks, else none/
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/lazy_softmax.cuh"
@@ -76,6 +77,14 @@ __device__ __forceinline__ void store_lse(const AttentionArgs& args, const Prefi
 __device__ __forceinline__ void await_staging(int warpgroup, int thread) {
   if (thread == 0) tma_store_wait_read();
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+}
+
+// Adds the sinks, if there are any, to the two rows that a thread holds.
+__device__ __forceinline__ void join_sinks(const ScoreArgs& scores, ThreadRows place,
+                                           RowEnds* ends) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    join_sink(scores, place.head + kNextHead * half, ends->inverse[half], ends->lse[half]);
 }
 
 }  // namespace attune

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/sm90_layout.cuh"
 
 namespace attune {
@@ -108,6 +109,19 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     }
   }
   fence_mbarrier_init();
+}
+
+// Loads adjacent panels of kRows x kRowBytes of one operand, from `column` on, into consecutive
+// panels of shared memory. A panel there has room for kRoom rows.
+template <int kPanels, int kRows, int kRowBytes, int kRoom = kRows>
+__device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
+                                            unsigned full, int column, int row, int head,
+                                            int batch) {
+  mbarrier_arrive_expect_tx(full, kPanels * kRows * kRowBytes);
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel)
+    tma_load(shared_address + panel * kRoom * kRowBytes, map, full,
+             {column + panel * kRowBytes / kOperandBytes, row, head, batch});
 }
 
 }  // namespace attune

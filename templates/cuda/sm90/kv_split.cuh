@@ -17,7 +17,6 @@
 #include "cuda/sm90/consumer_stages.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/output_slice.cuh"
-#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/slice_tickets.cuh"
 #include "cuda/sm90/tile_stream.cuh"
 

@@ -17,11 +17,11 @@
 // A thread holds two rows, r and r + 8 of its warp's 16. Accumulator element i belongs to row half
 // (i / 2) % 2, and the four lanes of a quad share the rows.
 //
-// The first visible score of a row is so far above kLowestMax (score_values.cuh) that both forms
+// The first visible score of a row is so far above kLowestMax (mask.cuh) that both forms
 // take the true maximum.
 #pragma once
 
-#include "cuda/parts/score_values.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/ptx/special_functions.cuh"
 
 namespace attune {

@@ -12,8 +12,8 @@
 
 #include "cuda/parts/block_list.cuh"
 #include "cuda/parts/kernel_parts.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/parts/score_functions.cuh"
-#include "cuda/parts/score_values.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/sm90/score_loads.cuh"
 #include "cuda/sm90/tile_rows.cuh"

@@ -7,7 +7,6 @@
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
-#include "cuda/sm90/load_panels.cuh"
 #include "cuda/sm90/score_diagonals.cuh"  // where kDiagonalTerms, else none/
 #include "cuda/sm90/tile_stream.cuh"
 #include "cuda/sm90/wide_loads.cuh"  // where kKParts, else none/

@@ -10,7 +10,6 @@
 #include "cuda/sm90/epilogue_rows.cuh"
 #include "cuda/sm90/epilogue_tma.cuh"  // where kOStaging == 1, else epilogue_words.cuh
 #include "cuda/sm90/kv_split.cuh"      // where kKvSplits > 1, else none/
-#include "cuda/sm90/row_sinks.cuh"
 #include "cuda/sm90/tma_producer.cuh"
 #include "cuda/sm90/wgmma_products.cuh"
 

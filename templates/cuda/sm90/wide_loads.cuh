@@ -5,7 +5,6 @@
 
 #include "cuda/sm90/k_parts.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
-#include "cuda/sm90/load_panels.cuh"
 
 namespace attune {
 

@@ -11,7 +11,7 @@
 //
 // The grid has as many blocks as are resident at once; they walk over all rows. The number of rows
 // is read on the device.
-#include "cuda/small/append_kv_knobs.cuh"
+#include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/cache_features.cuh"

@@ -8,7 +8,7 @@
 // and any head dims, and uses no shared memory.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
-#include "cuda/small/backward_reference_knobs.cuh"
+#include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/small/gradient_pair.cuh"

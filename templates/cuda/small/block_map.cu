@@ -10,7 +10,7 @@
 // (generator/score/print/source_text.hpp) decides most granules. Ranges over bands of the granule's
 // rows decide most others. For each remaining granule, the whole warp evaluates all elements, so
 // the map is exact. It uses no shared memory.
-#include "cuda/small/block_map_knobs.cuh"
+#include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/score_ranges.cuh"  // lanes of a warp have the same rows, each its own keys

@@ -9,7 +9,7 @@
 //
 //   kLanes    threads per row, adjacent in a warp; each has eight of every 8 * kLanes columns
 //   kThreads  threads per block, which handles kThreads / kLanes consecutive rows of a head
-#include "cuda/small/merge_knobs.cuh"
+#include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/eight_elements.cuh"

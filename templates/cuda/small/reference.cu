@@ -7,7 +7,7 @@
 #include "shared/attention_enums.h"
 #include "shared/scale_args.h"
 
-#include "cuda/small/reference_knobs.cuh"
+#include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/score_of.cuh"  // where kScored, else none/

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "generator/core/system/error.hpp"
-#include "generator/render/source_bundle.hpp"
 #include "generator/template_registry.hpp"
 #include "tests/generator/altered_template.hpp"
 
@@ -57,6 +56,27 @@ TEST(Inliner, ParametersOfKernelsHaveConditions) {
     EXPECT_NE(text.find(name), std::string::npos) << name;
   for (const char* name : {" other,", " without,"})
     EXPECT_EQ(text.find(name), std::string::npos) << name;
+}
+
+TEST(Inliner, TheLastParameterHasNoComma) {
+  const auto listed = [](const char* of_lists, const char* of_maps) {
+    return inlined(std::string(kHead) + "    const __grid_constant__ Args lists,  // where " +
+                   of_lists + "\n    const __grid_constant__ Args maps  // where " + of_maps +
+                   "\n    ) {\n}\n");
+  };
+  EXPECT_NE(
+      listed("kA", "kA").find(" lists,  // where kA\n    const __grid_constant__ Args maps  "),
+      std::string::npos);
+  EXPECT_NE(listed("kA", "kB").find(" lists  // where kA\n    ) {\n"), std::string::npos);
+  EXPECT_NE(listed("kB", "kB").find(" first\n    ) {\n"), std::string::npos);
+  EXPECT_NE(listed("kB", "kA").find(" first,\n    const __grid_constant__ Args maps  "),
+            std::string::npos);
+}
+
+TEST(Inliner, LeadingCommasHaveNoConditions) {
+  EXPECT_NE(refusal(std::string(kHead) + "    , const __grid_constant__ Args last  // where kA\n")
+                .find("one parameter"),
+            std::string::npos);
 }
 
 TEST(Inliner, IncludesHaveConditions) {

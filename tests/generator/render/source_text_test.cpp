@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "generator/render/source_bundle.hpp"
+#include "generator/render/inliner.hpp"
 
 namespace attune {
 namespace {

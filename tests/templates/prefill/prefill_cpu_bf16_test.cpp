@@ -10,7 +10,7 @@
 #include <cstring>
 #include <set>
 
-#include "generator/core/problem/bf16_products.hpp"
+#include "generator/core/problem/arch.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/families.hpp"
 #include "generator/render/renderer.hpp"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <random>
 #include <set>
 #include <tuple>
@@ -12,6 +13,8 @@
 
 #define __device__
 #define __forceinline__ inline
+
+inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 
 namespace attune {
 using std::max;

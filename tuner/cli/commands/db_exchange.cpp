@@ -22,7 +22,6 @@
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/db_commands.hpp"
-#include "tuner/cli/file.hpp"
 #include "tuner/cli/output/output.hpp"
 
 namespace attune::cli {

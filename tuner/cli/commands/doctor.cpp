@@ -11,12 +11,11 @@
 #include "cache/store.hpp"
 #include "generator/compile/cpu_toolchain.hpp"
 #include "generator/compile/nvrtc_compiler.hpp"
-#include "generator/core/problem/bf16_products.hpp"
+#include "generator/core/problem/arch.hpp"
 #include "generator/core/system/environment.hpp"
 #include "runtime/engine/device.hpp"
 #include "runtime/engine/options.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/commands/variables.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/output.hpp"
 

@@ -13,7 +13,6 @@
 #include "generator/core/system/json_text.hpp"
 #include "generator/render/renderer.hpp"
 #include "tuner/cli/command.hpp"
-#include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/emit_page.hpp"

@@ -12,7 +12,6 @@
 #include "generator/template_registry.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/options.hpp"
-#include "tuner/cli/arch_device.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/explain_more.hpp"
 #include "tuner/cli/kernel_choice.hpp"

@@ -14,7 +14,6 @@
 #include "runtime/engine/pinned_run.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/commands/db_commands.hpp"
-#include "tuner/cli/file.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output/output.hpp"
 

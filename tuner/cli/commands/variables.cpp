@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the environment variables; see variables.hpp.
-#include "tuner/cli/commands/variables.hpp"
+// Checks the environment variables; see machine.hpp.
+#include "tuner/cli/machine.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -11,7 +11,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "runtime/bundles/bundle_file.hpp"
-#include "tuner/cli/file.hpp"
+#include "tuner/cli/output/output.hpp"
 
 namespace attune::cli {
 namespace {

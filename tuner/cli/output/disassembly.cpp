@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "generator/core/system/error.hpp"
-#include "tuner/cli/file.hpp"
+#include "tuner/cli/output/output.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration)
 

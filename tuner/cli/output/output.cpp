@@ -12,12 +12,15 @@
 #include <cstring>
 
 #include "generator/core/system/error.hpp"
+#include "generator/core/system/files.hpp"
 #include "generator/core/system/foreign_text.hpp"
 #include "generator/core/system/json_text.hpp"
 #include "tuner/cli/output/terminal.hpp"
 
 namespace attune::cli {
 namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 30;  // far more than any text for a command
 
 bool is_number(const std::string& cell) {
   return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) != 0 ||
@@ -138,6 +141,18 @@ std::string format_bytes(double bytes) {
   int unit = 0;
   for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  return attune::read_file("the file", path, kMostBytes, FileKinds::kStreamsToo);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view bytes) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (error)
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), error.message()));
+  replace_file(path, bytes);
 }
 
 }  // namespace attune::cli

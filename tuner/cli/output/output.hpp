@@ -3,6 +3,7 @@
 // command.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -49,5 +50,10 @@ void print_json(std::string_view name, const Json& body);
 
 std::string format_time(double microseconds);  // "12.3 us", "4.56 ms", "1.20 s"
 std::string format_bytes(double bytes);        // "1.5 MiB"
+
+// Reads a whole file. Throws kIo with the path and the system's reason. Refuses a file above 1 GiB.
+std::string read_file(const std::filesystem::path& path);
+// Writes a whole file. It never appears half written: it gets its name only when it is complete.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace attune::cli

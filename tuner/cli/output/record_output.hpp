@@ -12,6 +12,7 @@
 #include "runtime/engine/device.hpp"
 #include "tuner/cli/output/output.hpp"
 #include "tuner/models/workload.hpp"
+#include "tuner/search/tune_loop.hpp"
 
 namespace attune::cli {
 
@@ -46,5 +47,11 @@ std::string workload_text(const Workload& workload,
 // Returns {"notes": [...], "layer_kinds": [{"kind", "layers", "problems", "not_supported",
 // "refused"}]}.
 Json workload_json(const Workload& workload);
+
+// Final races repeated in fresh processes (`attune tune --verify N`, verify_winners in
+// tune_loop.hpp).
+
+Json repeats_json(const std::vector<WinnerCheck>& checks);
+std::string repeats_text(const std::vector<WinnerCheck>& checks);
 
 }  // namespace attune::cli

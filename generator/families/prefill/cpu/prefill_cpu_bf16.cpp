@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/core/problem/bf16_products.hpp"
+#include "generator/core/problem/arch.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {

@@ -10,8 +10,7 @@
 #include <tuple>
 
 #include "generator/families/limits.hpp"
-#include "generator/families/prefill/block_map.hpp"
-#include "generator/families/prefill/v_slices.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/score/features/score_feature.hpp"
 
 namespace attune {

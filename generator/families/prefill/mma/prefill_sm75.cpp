@@ -6,8 +6,8 @@
 // 1. refusal() returns why the family does not serve the spec, or nullopt.
 // 2. space() returns the legal configs; prefill_mma.cpp has their knobs and rules.
 // 3. default_config() returns the first legal tile of kDefaultTiles, with narrower steps for score
-//    programs (score_room.hpp). Heads of more than 256 columns get the legal tile of wide_default()
-//    with the least cost (prefill_mma.cpp, cost.cpp).
+//    programs (prefill_parts.hpp). Heads of more than 256 columns get the legal tile of
+//    wide_default() with the least cost (prefill_mma.cpp, cost.cpp).
 // 4. structure() and sizes() return the launch of a config (prefill_mma.cpp).
 #include "generator/families/families.hpp"
 
@@ -15,8 +15,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/families/prefill/mma/prefill_mma.hpp"
-#include "generator/families/prefill/score_room.hpp"
-#include "generator/families/prefill/v_slices.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {

@@ -17,7 +17,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/families/prefill/mma/prefill_mma.hpp"
-#include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {

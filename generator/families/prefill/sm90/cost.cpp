@@ -14,7 +14,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/families/limits.hpp"
-#include "generator/families/prefill/v_slices.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/layouts/prefill_sm90_splits.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
-#include "generator/families/prefill/v_slices.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/layouts/prefill_sm90_splits.h"
 

@@ -3,7 +3,7 @@
 // and prefill_sm90_fp8. The cost model and cache_sm90 use the tiles.
 #pragma once
 
-#include "generator/families/prefill/block_map.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/kernel_template.hpp"
 
 namespace attune {

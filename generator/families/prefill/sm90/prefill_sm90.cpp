@@ -20,11 +20,10 @@
 #include <algorithm>
 #include <span>
 
-#include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
-#include "generator/families/prefill/v_slices.hpp"
 #include "generator/families/served.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/analysis/positions.hpp"

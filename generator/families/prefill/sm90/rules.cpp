@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "generator/families/limits.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
-#include "generator/families/prefill/v_slices.hpp"
 #include "generator/render/wgmma_emitter.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "generator/score/print/source_text.hpp"

@@ -9,7 +9,8 @@
 //    of prefill_sm90 (sm90/rules.cpp).
 // 3. candidates() returns configs that won on an H200.
 // 4. default_config() gives them to sm90_fastest() (sm90/cost.cpp), which returns the legal one
-//    with the fewest predicted_clocks(). Score programs then get narrower steps (score_room.hpp).
+//    with the fewest predicted_clocks(). Score programs then get narrower steps
+//    (prefill_parts.hpp).
 // 5. structure() and sizes() return the launch of a config; most of it is in sm90/launch.cpp.
 #include "generator/families/families.hpp"
 
@@ -19,7 +20,7 @@
 #include <cmath>
 
 #include "generator/families/limits.hpp"
-#include "generator/families/prefill/score_room.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/prefill/sm90/cost.hpp"
 #include "generator/families/prefill/sm90/launch.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"

@@ -3,9 +3,12 @@
 // with the constants of a config.
 #pragma once
 
-#include "cuda/backward_sm90/default_spec_gradients.cuh"
+#include "cuda/parts/default_spec.cuh"
 
 namespace attune {
+
+constexpr int kArch = 90;
+constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 constexpr int kBlockM = 64, kKeyBlockM = 64;  // rows, and keys, per step
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cuda/backward_sm90/band/runs.cuh"
-#include "cuda/backward_sm90/ds_panel.cuh"
+#include "cuda/backward_sm90/layout.cuh"
 #include "cuda/backward_sm90/step_statistics.cuh"
 #include "cuda/backward_sm90/store_gradient.cuh"
 #include "cuda/ptx/special_functions.cuh"

@@ -3,9 +3,12 @@
 // file with the constants of a config.
 #pragma once
 
-#include "cuda/backward_sm90/default_spec_gradients.cuh"
+#include "cuda/parts/default_spec.cuh"
 
 namespace attune {
+
+constexpr int kArch = 90;
+constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 constexpr int kKeyBlockM = 64;  // rows of Q and dout per step
 constexpr int kQSlots = 2;      // tiles of Q, and of dout, in shared memory

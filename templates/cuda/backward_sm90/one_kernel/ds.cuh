@@ -8,7 +8,7 @@
 //   warps that multiply:  wait ds_full[slot]; multiply; arrive on ds_empty[slot]
 #pragma once
 
-#include "cuda/backward_sm90/ds_panel.cuh"
+#include "cuda/backward_sm90/layout.cuh"
 #include "cuda/backward_sm90/one_kernel/layout.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tma.cuh"

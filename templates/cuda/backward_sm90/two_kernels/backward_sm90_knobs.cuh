@@ -3,9 +3,12 @@
 // the constants of a config.
 #pragma once
 
-#include "cuda/backward_sm90/default_spec_gradients.cuh"
+#include "cuda/parts/default_spec.cuh"
 
 namespace attune {
+
+constexpr int kArch = 90;
+constexpr int kL2SectionMb = 32;  // MB of streamed operands, for heads processed together
 
 constexpr int kBlockM = 128;  // attune_kernel: rows of Q and dout per block, 64 for each warpgroup
 constexpr int kBlockN = 96;   // rows of K and V per step

@@ -11,9 +11,7 @@
 #include <sstream>
 
 #include "generator/compile/clang_compiler.hpp"
-#include "generator/compile/cpu/aarch64_cpu.hpp"
 #include "generator/compile/cpu/host_arch.hpp"
-#include "generator/compile/cpu/x86_cpu.hpp"
 
 namespace attune {
 namespace {

@@ -13,7 +13,6 @@
 #include <algorithm>
 
 #include "generator/compile/clang_compiler.hpp"
-#include "generator/compile/cpu/aarch64_cpu.hpp"
 #include "generator/compile/cpu/host_arch.hpp"
 
 namespace attune {

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The program attune of a wheel. Its commands are in libattune.so in its own folder, so that a
- * wheel holds their code once. It opens no other file.
+ * The program attune, whose commands are attune_program() in ../main.cpp. They are linked in. In a
+ * wheel they are in libattune.so in the program's own folder, so that a wheel holds their code
+ * once; the program opens no other file.
  */
+#ifdef ATTUNE_WHEEL
+
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -25,3 +28,11 @@ int main(int argc, char** argv) {
     return fprintf(stderr, "attune: %s is of another version: %s\n", path, dlerror()), 5;
   return program(argc, argv);
 }
+
+#else
+
+int attune_program(int argc, char** argv);
+
+int main(int argc, char** argv) { return attune_program(argc, argv); }
+
+#endif

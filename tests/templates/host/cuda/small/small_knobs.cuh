@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for templates/cuda/small/append_kv_knobs.cuh where append_kv is compiled for the host:
+// Stands in for templates/cuda/small/small_knobs.cuh where append_kv is compiled for the host:
 // the constants of one test.
 #pragma once
 
