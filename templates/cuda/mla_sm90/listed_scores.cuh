@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/mla_sm90/mla_layout.cuh"
-#include "cuda/parts/score_values.cuh"
+#include "cuda/parts/mask.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/tma.cuh"
 

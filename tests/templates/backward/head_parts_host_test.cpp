@@ -5,6 +5,7 @@
 // _MASK, _QK, _V (head dims) and _ADDS (1: accumulate).
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -27,6 +28,7 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
+inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
