@@ -25,7 +25,7 @@ KERNEL_LINES = 120  # a function marked __global__
 
 FOLDER_FILES = 40
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 122000, "tests": 81500, "data": 3600}
+BUDGETS = {"product": 123600, "tests": 81500, "data": 3600}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 
