@@ -40,6 +40,12 @@ const KernelTemplate& merge_cpu();
 const KernelTemplate& merge_cuda();
 const KernelTemplate& mla_sm90();
 
+// Ops index_scores and top_k, which choose keys.
+const KernelTemplate& index_scores_cpu();
+const KernelTemplate& index_scores_sm80();
+const KernelTemplate& top_k_cpu();
+const KernelTemplate& top_k_cuda();
+
 // Ops block_map and quantise.
 const KernelTemplate& block_map_cpu();
 const KernelTemplate& block_map_cuda();

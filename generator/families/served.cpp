@@ -87,6 +87,16 @@ const Served& serves_merging() {
   return served;
 }
 
+const Served& serves_choosing() {
+  static const Served served{Op::kTopK, {"mask"}};
+  return served;
+}
+
+const Served& serves_indexing() {
+  static const Served served{Op::kIndexScores, {"mask"}};
+  return served;
+}
+
 const Served& serves_mapping() {
   static const Served served{Op::kBlockMap, {"mask", "window"}, true};
   return served;

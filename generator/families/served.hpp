@@ -13,6 +13,8 @@ const Served& serves_masks_and_8_bits();    // and with all choices of 8-bit ope
 const Served& serves_quantising();          // op quantise with all its choices
 const Served& serves_mapping();             // op block_map, with all masks
 const Served& serves_merging();             // op merge, which has no choices
+const Served& serves_choosing();            // op top_k, with all masks
+const Served& serves_indexing();            // op index_scores, with all masks
 // Op attention_backward with every mask, window and score feature.
 const Served& serves_gradients();
 const Served& serves_gradients_and_dropout();

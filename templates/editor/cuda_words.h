@@ -88,6 +88,7 @@ unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits);
 unsigned __umulhi(unsigned a, unsigned b);
 int __vimax3_s32(int a, int b, int c);
 int __ffs(int value);
+int __clz(int value);
 int __popc(unsigned value);
 
 template <class Value>

@@ -122,6 +122,19 @@ void add_append_specs(std::vector<KernelSpec>* specs) {
                           dtypes, dims, rotary, pages))));
 }
 
+// Adds ops that choose keys, of all types and masks.
+void add_choice_specs(std::vector<KernelSpec>* specs) {
+  for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"}) {
+    for (const char* dtype : {"fp32", "bf16", "fp16"})
+      specs->push_back(spec_of(parse_problem(fmt::format(
+          "op=top_k,dtype={},heads=1,seqlen=4096,listed_keys=64,mask={}", dtype, mask))));
+    for (const char* dtypes : {"bf16", "fp16", "e4m3"})
+      for (const char* heads : {"head_dim=128,heads=64/1", "head_dim=64,heads=5/1"})
+        specs->push_back(spec_of(parse_problem(fmt::format(
+            "op=index_scores,dtype={},dtype_o=fp32,{},seqlen=4096,mask={}", dtypes, heads, mask))));
+  }
+}
+
 // Returns specs with dropout, forward and backward, and with features that share its registers.
 std::vector<KernelSpec> dropout_specs() {
   constexpr const char* kOthers[] = {"", ",softcap=30", "", ",bias=bf16", "", ",documents=1",
@@ -189,6 +202,7 @@ std::vector<KernelSpec> matrix_specs() {
   add_sums_of_gradients(&specs);
   add_cache_specs(&specs);
   add_append_specs(&specs);
+  add_choice_specs(&specs);
   for (KernelSpec& spec : dropout_specs()) specs.push_back(std::move(spec));
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",

@@ -38,6 +38,7 @@ std::vector<Case> plain_cases() {
           "head_dim=128,op=quantise,dtype=bf16,dtype_o=e4m3", "head_dim=128,op=merge",
           "head_dim=128,op=attention_backward", "head_dim=64,op=attention_backward,window=9:9",
           "head_dim=128,op=attention_kvcache", "head_dim=128,op=append_kv",
+          "op=top_k,listed_keys=4", "op=index_scores,head_dim=128,dtype_o=fp32",
           "head_dim=128,op=attention_kvcache,dtype=bf16,dtype_kv=e4m3",
           "head_dim_qk=576,head_dim_v=512,op=attention_kvcache,v_in_k=1",
           "head_dim=128,dtype=fp32,accuracy=fast",

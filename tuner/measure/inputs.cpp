@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <new>
 #include <random>
@@ -212,8 +213,8 @@ void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, f
                            std::min(period, filled->memory.bytes() - at));
 }
 
-// Returns factors [batch, heads, blocks]: one for each block of rows, else one for each head or
-// group of heads.
+// Returns numbers of keys, of which half are the most, or factors [batch, heads, blocks]: one for
+// each block of rows, else one for each head or group of heads.
 Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   const int64_t blocks = std::max<int64_t>(1, x.blocks());
   const int64_t heads = x.heads / x.heads_per_factor;
@@ -222,7 +223,11 @@ Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   std::mt19937_64 random(seed_ + stream_of(x.role));
   const float usual = usual_factor(x.dtype);
   std::uniform_real_distribution<float> factor(0.7F * usual, 1.4F * usual);
-  for (float& value : factors.host) value = factor(random);
+  std::uniform_int_distribution<int64_t> number(0, std::max<int64_t>(0, 2 * x.most_number));
+  for (float& value : factors.host)
+    value = x.most_number < 0
+                ? factor(random)
+                : std::bit_cast<float>(static_cast<int>(std::min(number(random), x.most_number)));
   const auto bytes = static_cast<int64_t>(factors.host.size()) * kFloatBytes;
   factors.memory = DeviceMemory(device_, bytes);
   if (bytes > 0) device_.copy_to_device(factors.memory.data(), factors.host.data(), bytes);

@@ -16,7 +16,8 @@ std::vector<const Oracle*>& oracles() {
   static std::vector<const Oracle*> all{&attention_oracle(),          &quantise_oracle(),
                                         &block_map_oracle(),          &merge_oracle(),
                                         &attention_backward_oracle(), &attention_kvcache_oracle(),
-                                        &append_kv_oracle()};
+                                        &append_kv_oracle(),          &top_k_oracle(),
+                                        &index_scores_oracle()};
   return all;
 }
 

@@ -14,8 +14,10 @@ const Oracle& attention_oracle();
 const Oracle& attention_backward_oracle();
 const Oracle& attention_kvcache_oracle();
 const Oracle& block_map_oracle();
+const Oracle& index_scores_oracle();
 const Oracle& merge_oracle();
 const Oracle& quantise_oracle();
+const Oracle& top_k_oracle();
 
 // The oracle of op merge: float64 on the host, for some rows of each batch, with all heads.
 

@@ -43,10 +43,7 @@ void check(const Problem& p) {
                        p.seqlen_q));
   if (p.cache.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
   check_no_mask(p, "append_kv");
-  if (p.softmax_scale) refuse("scale is given; op append_kv has no scores to scale");
-  for (const ScoreFeature* feature : score_features())
-    if (feature->is_on(p))
-      refuse(fmt::format("{} is given; op append_kv has no scores", feature->field));
+  check_no_score_features(p, "append_kv");
 }
 
 OperandSpec written(OperandSpec operand) {
@@ -97,6 +94,13 @@ double bytes(const Problem& p) {
 }
 
 }  // namespace
+
+void check_no_score_features(const Problem& p, const char* op) {
+  if (p.softmax_scale) refuse(fmt::format("scale is given; op {} has no scores to scale", op));
+  for (const ScoreFeature* feature : score_features())
+    if (feature->is_on(p))
+      refuse(fmt::format("{} is given; op {} has no score features", feature->field, op));
+}
 
 int turned_columns(const SpecFields& fields, int head_dim_qk) {
   if (fields.append.rotary == ScoreTensor::kNone) return 0;

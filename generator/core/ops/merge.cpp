@@ -5,14 +5,9 @@
 #include <fmt/format.h>
 
 #include "generator/core/system/error.hpp"
-#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, message);
-}
 
 void check(const Problem& p) {
   for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
@@ -23,10 +18,7 @@ void check(const Problem& p) {
   check_one_shape(p, "merge");
   check_no_mask(p, "merge");
   check_no_fp8_options(p, "merge");
-  if (p.softmax_scale) refuse("scale is given; op merge has no scores to scale");
-  for (const ScoreFeature* feature : score_features())
-    if (feature->is_on(p))
-      refuse(fmt::format("{} is given; op merge has no scores", feature->field));
+  check_no_score_features(p, "merge");
 }
 
 OperandSpec state(const Problem& p, Role role, const char* name, Dtype dtype) {

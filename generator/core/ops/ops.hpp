@@ -17,9 +17,14 @@ const OpDescription& append_kv_op();
 const OpDescription& attention_backward_op();
 const OpDescription& attention_kvcache_op();
 const OpDescription& block_map_op();
+const OpDescription& index_scores_op();
 const OpDescription& merge_op();
 const OpDescription& prefill_op();
 const OpDescription& quantise_op();
+const OpDescription& top_k_op();
+
+// Refuses softmax_scale and all score features, for ops without a softmax.
+void check_no_score_features(const Problem& p, const char* op);
 
 // For ops whose operands all have the shape of q. Requires the other shape fields to equal those of
 // q, so that equal problems have one text.
@@ -35,6 +40,15 @@ inline void check_one_shape(const Problem& p, const char* op) {
   check_equal("num_heads_kv", p.num_heads_kv, "num_heads_q", p.num_heads_q, op);
   check_equal("seqlen_kv", p.seqlen_kv, "seqlen_q", p.seqlen_q, op);
 }
+
+// Ops top_k and index_scores, which choose keys.
+
+// Refuses everything but a mask. Throws like validate(Problem).
+void check_choosing(const Problem& p, const char* op);
+// Returns the operand with the number of keys that each row sees; the call may leave it out.
+OperandSpec key_lengths_of_rows(const Problem& p);
+// Returns the length of a list that top_k writes.
+int64_t keys_of_list(const Shape& shape);
 
 // The op append_kv writes new rows of k and v into the cache that attention_kvcache reads. It
 // rotates k by rotary angles, and divides k and v by scale factors if the cache is 8-bit. The same

@@ -11,10 +11,15 @@ namespace attune {
 namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
-  static std::vector<const OpDescription*> ops{
-      &prefill_op(),  &quantise_op(),           &block_map_op(),
-      &merge_op(),    &attention_backward_op(), &attention_kvcache_op(),
-      &append_kv_op()};
+  static std::vector<const OpDescription*> ops{&prefill_op(),
+                                               &quantise_op(),
+                                               &block_map_op(),
+                                               &merge_op(),
+                                               &attention_backward_op(),
+                                               &attention_kvcache_op(),
+                                               &append_kv_op(),
+                                               &top_k_op(),
+                                               &index_scores_op()};
   return ops;
 }
 

@@ -75,6 +75,7 @@ struct OperandSpec {
   int heads_per_factor = 1;   // heads that share one factor, in operands made for timing
   bool added_to = false;      // for a written operand: results are added to its contents
   bool rows_at_most = false;  // packed requests: a call may have fewer rows
+  int64_t most_number = -1;   // for factors that are int32 numbers, from 0 to this one; -1: floats
 
   OperandSpec of_packed(bool packed) const {
     OperandSpec operand = *this;
@@ -89,7 +90,7 @@ struct OperandSpec {
   int64_t least_rows() const { return rows_at_most && rows > 0 ? 1 : rows; }
   bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
   // True if the operand's tensor has scale factors. Only for operands of kind kFactors.
-  bool has_factors() const { return is_8_bit(dtype) || !optional; }
+  bool has_factors() const { return is_8_bit(dtype) || !optional || most_number >= 0; }
   int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
 };
 
@@ -135,7 +136,9 @@ struct OpDescription {
   // True if k and v are a cache of requests (templates/shared/cache_args.h). A call then gives the
   // location and number of each request's keys.
   bool has_cache = false;
-  bool appends = false;  // calls bring new rows for the cache (templates/shared/append_args.h)
+  bool makes_lists = false;  // o consists of lists of listed_keys keys
+  bool has_head_dim = true;  // false: texts need no head_dim
+  bool appends = false;      // calls bring new rows for the cache (templates/shared/append_args.h)
   // Returns the bytes that a call must read and write. Null: all operands count once.
   double (*useful_bytes)(const Problem& problem) = nullptr;
 };

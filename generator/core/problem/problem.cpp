@@ -114,7 +114,7 @@ void check_key_indices(const Problem& p, const OpDescription& op) {
   if (has_lists && (!op.has_cache || op.appends))
     refuse(fmt::format("key_indices is {}; op {} does not take lists of keys: must be none",
                        key_indices_name(p.cache.key_indices), op.name));
-  if (!has_lists && p.listed_keys != 0)
+  if (!has_lists && !op.makes_lists && p.listed_keys != 0)
     refuse(fmt::format("listed_keys is {} and key_indices is none; listed_keys must be 0",
                        p.listed_keys));
 }

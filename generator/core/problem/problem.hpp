@@ -26,6 +26,9 @@ enum class Op : int {
   // o = attention over a cache of keys and values, for requests of different lengths
   kAttentionKvCache = 5,
   kAppendKv = 6,  // writes new rows of k and v of requests into their cache; rotates q and k
+  kTopK = 7,      // o = the indices of the listed_keys largest scores of each row of q
+  // o = for each row and key, the sum over heads of weight * max(0, q k): an indexer's scores
+  kIndexScores = 8,
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // also reads "quantize"

@@ -178,7 +178,8 @@ Problem read_problem(std::string_view text, TextLengths lengths, TextFiles files
   for (const Pair& pair : pairs) reader.apply(pair);
   if (is_plainly_causal) require_one_alignment(reader.problem());
   reader.require({"heads"}, "heads=Q or heads=Q/KV");
-  reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
+  if (describe(reader.problem().op).has_head_dim)
+    reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
   if (lengths == TextLengths::kRequired)
     reader.require({"seqlen_q", "seqlen_kv"}, "seqlen=N, or seqlen_q=N,seqlen_kv=N");
   return reader.problem();

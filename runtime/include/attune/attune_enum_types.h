@@ -25,7 +25,11 @@ typedef enum attune_op {
   /* Attention over a cache of requests. See attune_cache_types.h. */
   ATTUNE_ATTENTION_KVCACHE = 5,
   /* Writes new rows of k and v into that cache. See attune_append_types.h. */
-  ATTUNE_APPEND_KV = 6
+  ATTUNE_APPEND_KV = 6,
+  /* The indices of the largest scores of each row. attune_types.h says how. */
+  ATTUNE_TOP_K = 7,
+  /* The scores by which an indexer chooses keys. attune_types.h says how. */
+  ATTUNE_INDEX_SCORES = 8
 } attune_op;
 
 /* The type of one element. */

@@ -20,6 +20,10 @@
  *   tensors of 8 bits         | ATTUNE_QUANTISE           | quantise          | o_scale
  *   two results joined        | ATTUNE_MERGE              | none              | q_scale, k_scale
  *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | scores: masks     | scores
+ *   scores of an indexer      | ATTUNE_INDEX_SCORES       | none              | q_scale, k_scale,
+ *                             |                           |                   | v_scale
+ *   the keys with the largest | ATTUNE_TOP_K              | cache.listed_keys | lse, v_scale
+ *   scores                    |                           |                   |
  */
 #ifndef ATTUNE_ATTUNE_PROBLEM_TYPES_H_
 #define ATTUNE_ATTUNE_PROBLEM_TYPES_H_

@@ -78,7 +78,21 @@ typedef enum attune_status {
  *
  * ATTUNE_MERGE reads two pairs of o and lse, which must come from calls over different keys. q and
  * q_scale are the first o and lse, k and k_scale the second; both have block_stride 1. A row whose
- * lse is -infinity has seen no key, and its o is ignored. */
+ * lse is -infinity has seen no key, and its o is ignored.
+ *
+ * ATTUNE_INDEX_SCORES reads q, k and q_scale: fp32 weights of each row and head. It writes o: fp32
+ * [batch, seqlen_q, num_heads_kv, seqlen_kv], the sum over the heads of q of weight * max(0, q k);
+ * -infinity where the mask or a length hides the key. k_scale of an 8-bit k has a factor above 0 for
+ * each key, which multiplies the sum.
+ *
+ * ATTUNE_TOP_K reads q: scores [batch, seqlen_q, num_heads_q, seqlen_kv]. It writes o: int32
+ * [batch, seqlen_q, num_heads_q, cache.listed_keys], the indices of the largest scores in ascending
+ * order, then -1. lse is int32 [batch, num_heads_q, seqlen_q]: the number of indices; NULL = not
+ * written. Of equal scores the lower index is chosen. -infinity hides a key; NaN is above all
+ * numbers.
+ *
+ * v_scale of both has int32 numbers of each row and head: the row sees only keys below its number.
+ * NULL = all keys that the mask shows. In these three, block_stride steps from row to row. */
 typedef struct attune_operands {
   /* sizeof(attune_operands), set by attune_operands_contiguous. */
   size_t size;

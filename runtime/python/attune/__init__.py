@@ -37,6 +37,7 @@ from .ops.append import append_kv
 from .ops.attention import attention
 from .ops.backward import attention_backward
 from .ops.cascade import cascade
+from .ops.choice import index_scores, top_k
 from .ops.context import Context, Plan, pin_digest
 from .ops.kvcache import attention_kvcache
 from .ops.merge import merge
@@ -49,10 +50,11 @@ from .ops.score_gradient import score_gradient
 __version__ = version()
 __all__ = [
     "BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward",
-    "attention_kvcache", "block_map", "cascade", "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers",
-    "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
-    "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers",
-    "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
+    "attention_kvcache", "block_map", "cascade", "dropout_mask", "dropout_rate", "index_scores", "mask_mod", "merge",
+    "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache",
+    "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
+    "register_transformers", "rotary_table", "score_gradient", "score_mod", "top_k", "tree_mask", "tune",
+    "tune_on_first_use", "version", "why"]
 
 
 def _load_graph():

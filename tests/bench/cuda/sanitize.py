@@ -187,7 +187,14 @@ CONFIGS = (
      "op=append_kv,dtype=bf16,dtype_kv=int8,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
      "rotary_q=1,"
      "packed_q=1,page_size=3,kv_factors=made", ""),
-    ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
+    ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""),
+    # Choice of keys: more equal scores than candidates fit in 16 bits, rows of several tiles, keys past the last one.
+    ("top_k_cuda", "op=top_k,dtype=fp32,heads=1,seqlen_q=9,seqlen_kv=50001,listed_keys=2000", ""),
+    ("top_k_cuda", "op=top_k,dtype=bf16,heads=2,seqlen_q=9,seqlen_kv=30001,listed_keys=300", ""),
+    ("index_scores_sm80",
+     "op=index_scores,dtype=bf16,dtype_o=fp32,head_dim=128,heads=12/1,seqlen=301,mask=causal_bottom_right", ""),
+    ("index_scores_sm80", "op=index_scores,dtype=e4m3,dtype_o=fp32,head_dim=64,heads=10/2,seqlen_q=40,seqlen_kv=301",
+     ""))
 
 
 def runs(build, only, seeds):

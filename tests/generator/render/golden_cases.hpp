@@ -143,6 +143,18 @@ inline constexpr GoldenCase kGoldenCases[] = {
      "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=128,heads=32,seqlen=4096"},
     {"merge_cpu_d40_fp16", "merge_cpu", "cpu:x86-64",
      "op=merge,dtype=fp16,head_dim=40,heads=8,seqlen=1024"},
+    {"top_k_cuda_fp32", "top_k_cuda", "sm_90a",
+     "op=top_k,dtype=fp32,heads=1,seqlen_q=512,seqlen_kv=131072,listed_keys=2048"},
+    {"top_k_cpu_bf16_causal", "top_k_cpu", "cpu:x86-64",
+     "op=top_k,dtype=bf16,heads=1,seqlen=4096,listed_keys=64,mask=causal_bottom_right"},
+    {"index_scores_sm80_d128_bf16", "index_scores_sm80", "sm_80",
+     "op=index_scores,dtype=bf16,dtype_o=fp32,head_dim=128,heads=64/1,seqlen=4096,"
+     "mask=causal_bottom_right"},
+    {"index_scores_sm80_d128_e4m3", "index_scores_sm80", "sm_90a",
+     "op=index_scores,dtype=e4m3,dtype_o=fp32,head_dim=128,heads=64/1,seqlen_q=512,"
+     "seqlen_kv=131072"},
+    {"index_scores_cpu_d64_fp32", "index_scores_cpu", "cpu:x86-64",
+     "op=index_scores,dtype=fp32,head_dim=64,heads=8/2,seqlen=512"},
     {"reference_cpu_d64_fp32", "reference_cpu", "cpu:x86-64",
      "dtype=fp32,head_dim=64,heads=4,seqlen=128"},
 };

@@ -34,7 +34,7 @@ class Call:
             struct = self._template if part is None else self.part
             kind, strides = type(getattr(struct, field)), steps.get(name) or getattr(extents[name], "strides", None)
             if kind in (module.Tensor, module.Scale):
-                steps_of_kind = strides[:3] if kind is module.Tensor else (*strides[:2], 1, 1)
+                steps_of_kind = strides[:3] if kind is module.Tensor else (*strides[:2], *(strides[2:3] or (1,)), 1)
                 setattr(struct, field, kind(None, *steps_of_kind))
             elif strides is not None:
                 setattr(struct, f"{field}_batch_stride", strides[0])

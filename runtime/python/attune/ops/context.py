@@ -27,7 +27,7 @@ POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512  # per context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # per plan
 OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache",
-             6: "append_kv"}  # attune_op's values, and the functions of these ops
+             6: "append_kv", 7: "top_k", 8: "index_scores"}  # attune_op's values, and the functions of these ops
 contexts = weakref.WeakSet()  # all open contexts
 plan_made = None  # set by tools/tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")

@@ -25,9 +25,9 @@ def prepare(function=None, *arguments, **keywords):
     """Prepares function(*arguments, **keywords), for instance before a CUDA graph's capture: compiles and loads the
     kernels, and makes the workspaces that graphs use.
 
-    function: attune.attention, attention_kvcache, append_kv, merge, quantise, cascade, attention_backward or
-    score_gradient, or a function of attune.sdpa, attune.flash, attune.flex or attune.flashinfer. Its arguments are
-    those of the coming call; they are checked as in that call, except lengths in lists.
+    function: attune.attention, attention_kvcache, append_kv, merge, quantise, cascade, index_scores, top_k,
+    attention_backward or score_gradient, or a function of attune.sdpa, attune.flash, attune.flex or attune.flashinfer.
+    Its arguments are those of the coming call; they are checked as in that call, except lengths in lists.
     Computes nothing, and writes into no tensor. Returns the Plan, or a list of the plans if the call does not run
     exactly one. Graphs that are replayed at the same time need Plan.run() with a workspace per graph.
     Raises as the function does, and TypeError if `function` is not a function of attune."""
