@@ -82,8 +82,8 @@ typedef enum attune_status {
  *
  * ATTUNE_INDEX_SCORES reads q, k and q_scale: fp32 weights of each row and head. It writes o: fp32
  * [batch, seqlen_q, num_heads_kv, seqlen_kv], the sum over the heads of q of weight * max(0, q k);
- * -infinity where the mask or a length hides the key. k_scale of an 8-bit k has a factor above 0 for
- * each key, which multiplies the sum.
+ * -infinity where the mask or a length hides the key. k_scale of an 8-bit k has a factor above 0
+ * for each key, which multiplies the sum.
  *
  * ATTUNE_TOP_K reads q: scores [batch, seqlen_q, num_heads_q, seqlen_kv]. It writes o: int32
  * [batch, seqlen_q, num_heads_q, cache.listed_keys], the indices of the largest scores in ascending

@@ -28,11 +28,9 @@ namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
-                    // clang-format off
-        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache
-        , const __grid_constant__ KeyListArgs lists  // where kKeyLists
-        , const __grid_constant__ TensorMap k_map  // unless kKeyLists
-                    // clang-format on
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ KeyListArgs lists,  // where kKeyLists
+        const __grid_constant__ TensorMap k_map     // unless kKeyLists
     ) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};

@@ -117,7 +117,8 @@ def check_seeds(q, seeds):
             if value is not None:
                 signed(name, value)
         elif value.dtype != torch.int64 or value.numel() != 1 or value.device != q.device:
-            raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)} on {value.device}; must be a whole "
+            found = f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+            raise ValueError(f"{name} is {found}; must be a whole "
                              f"number or an int64 tensor of one element on {q.device}")
 
 
