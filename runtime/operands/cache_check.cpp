@@ -31,6 +31,13 @@ void check_list(const char* name, const int* data, bool wanted, bool needed, con
                        static_cast<const void*>(data)));
 }
 
+// Checks the step of a list with `count` parts. No offset in bytes may overflow.
+void check_step(const char* name, int64_t step, int64_t least, int64_t count, const char* why) {
+  const int64_t most = INT64_MAX / static_cast<int64_t>(sizeof(int)) / std::max<int64_t>(1, count);
+  if (step < least || step > most)
+    refuse(fmt::format("{} is {}; must be {} to {}{}", name, step, least, most, why));
+}
+
 // Returns the number of pages, slots or rows of packed keys in a call's cache. Refuses numbers that
 // do not fit into the int in which kernels hold it.
 int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
@@ -77,11 +84,9 @@ void check_cache(const Problem& p, const CacheArgs* given) {
                     "list of slots, or a cache with a slot per request",
                     pages, p.batch));
   const int64_t least = has_pages ? pages_of_request(p) : 0;
-  if (has_pages && has_work && p.batch > 1 && cache.page_table_stride < least)
-    refuse(
-        fmt::format("cache.page_table_stride is {}; must be at least {}, the pages of "
-                    "the longest request",
-                    cache.page_table_stride, least));
+  if (has_pages && has_work && p.batch > 1)
+    check_step("cache.page_table_stride", cache.page_table_stride, least, p.batch,
+               "; the pages of the longest request are the least");
 }
 
 void check_pages_of_call(const Problem& p, const Operands& operands) {
@@ -118,11 +123,9 @@ void check_lists(const Problem& p, const Operands& operands) {
   check_list("cache.key_indices", lists.indices, wanted, wanted && has_work, why);
   check_list("cache.key_counts", lists.counts, wanted, false, why);
   if (!wanted || !has_work) return;
-  if (lists.head_stride < 0 || lists.row_stride < 0)
-    refuse(
-        fmt::format("cache.key_indices_row_stride is {} and cache.key_indices_head_stride {}; must "
-                    "be at least 0",
-                    lists.row_stride, lists.head_stride));
+  const int64_t rows = int64_t{p.batch} * p.seqlen_q;
+  check_step("cache.key_indices_row_stride", lists.row_stride, 0, rows, "");
+  check_step("cache.key_indices_head_stride", lists.head_stride, 0, p.num_heads_kv, "");
 }
 
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {

@@ -302,9 +302,16 @@ TEST(CacheCheck, ListsOfKeysAreNamed) {
   EXPECT_EQ(refusal(places), "accepted");
   EXPECT_THAT(refusal(positions), HasSubstr("cache.page_table is a null pointer"));
   lists.head_stride = -1;
-  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices_head_stride -1; must be at least 0"));
+  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices_head_stride is -1; must be 0 to"));
+  lists.head_stride = INT64_MAX / 4 + 1;
+  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices_head_stride is 2305843009213693952; "));
   lists.head_stride = 0;
+  lists.row_stride = int64_t{1} << 60;
+  EXPECT_THAT(refusal(places), HasSubstr("cache.key_indices_row_stride is 1152921504606846976; "));
+  lists.row_stride = 0;
   cache.page_table = list;
+  cache.page_table_stride = int64_t{1} << 61;
+  EXPECT_THAT(refusal(positions), HasSubstr("cache.page_table_stride is 2305843009213693952; "));
   cache.page_table_stride = 4;
   EXPECT_EQ(refusal(positions), "accepted");
   EXPECT_THAT(refusal(places), HasSubstr("cache.page_table is given; must be NULL"));

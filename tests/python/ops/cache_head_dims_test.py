@@ -100,6 +100,33 @@ class HeadDimsTest(unittest.TestCase):
                                              q_out=own, **{**angles, "q": own}), own)
                         np.testing.assert_array_equal(numbers(own), numbers(made))
 
+    def test_caches_of_8_bits(self):
+        """Rows of 8-bit elements begin at aligned addresses only if the head dim is a multiple of 16. Results are those
+        of caches with zero columns."""
+        def narrow(*shape):
+            made = self.random.integers(-127, 128, shape).astype(np.int8)
+            return made if torch is None else torch.from_numpy(made).to(DEVICE)
+
+        def wide(x):
+            made = np.zeros((*x.shape[:-1], 64), x.dtype) if torch is None else x.new_zeros((*x.shape[:-1], 64))
+            made[..., :x.shape[-1]] = x
+            return made
+
+        of_16_bits = (lambda x: x.astype(np.float16)) if torch is None else (lambda x: x.half())
+        lists = dict(kv_lengths=ints([9, 5]), k_scale=0.01, v_scale=0.02)
+        for d, dv in ((24, 24), (20, 12), (40, 16), (16, 24), (24, 64)):
+            caches, q = [narrow(2, 12, 2, x) for x in (d, dv)], of_16_bits(self.draw(2, 1, 4, d))
+            with self.subTest(d=d, dv=dv):
+                o = attune.attention_kvcache(q, *caches, **lists, scale=0.25)
+                want = attune.attention_kvcache(*(wide(x) for x in (q, *caches)), **lists, scale=0.25)
+                np.testing.assert_array_equal(numbers(o), numbers(want)[..., :dv])
+                rows = [of_16_bits(self.draw(2, 2, 2, x)) for x in (d, dv)]
+                into = [wide(x) for x in caches]
+                attune.append_kv(*rows, *caches, **lists)
+                attune.append_kv(*(wide(x) for x in rows), *into, **lists)
+                for found, other in zip(caches, into):
+                    np.testing.assert_array_equal(numbers(found), numbers(other)[..., :found.shape[-1]])
+
     def test_angles_of_any_alignment(self):
         """Rows of 8 bytes, and views of every second column, give the same results as tables of rotary_table(), in
         every call."""

@@ -156,6 +156,10 @@ class KeyListsTest(unittest.TestCase):
             ("by 1", dict(key_indices=ints(indices), key_counts=ints(np.zeros((4, 1)))[::2]))):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 attune.attention_kvcache(q, cache.k, cache.v, **cache.given, **given)
+        for name, value in (("alibi_slopes", tensor(np.ones(8))), ("mask_mod", "return kv_idx > 3;"),
+                            ("score_mod", "return score + kv_idx;")):
+            with self.assertRaisesRegex(ValueError, f"key_places and {name} are given; give key_indices"):
+                attune.attention_kvcache(q, cache.k, cache.v, key_places=ints(indices), **{name: value})
 
 
 if __name__ == "__main__":

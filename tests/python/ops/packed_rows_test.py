@@ -83,6 +83,18 @@ class PackedRowsTest(unittest.TestCase):
                 attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=seqlen_q, kv_begins=begins,
                                          seqlen_kv=seqlen_kv), numbers(want))
 
+    def test_numbers_of_any_whole_type(self):
+        """seqlen_q and seqlen_kv may be NumPy's, or tensors; new kinds of calls, and equal calls again."""
+        random, lists = np.random.default_rng(13), dict(q_begins=ints([0, 2, 3]), kv_begins=ints([0, 9, 30]))
+        q, k = tensor(random.standard_normal((3, 4, 64))), tensor(random.standard_normal((30, 2, 64)))
+        want = numbers(attune.attention_kvcache(q, k, k, **lists, seqlen_q=2, seqlen_kv=21))
+        cache, of_slots = tensor(np.zeros((2, 30, 2, 64))), ints([9, 21])
+        kinds = [np.int64, np.uint8, np.array] + ([] if torch is None else [torch.tensor])
+        for kind in kinds:
+            for _ in range(2):
+                close(attune.attention_kvcache(q, k, k, **lists, seqlen_q=kind(3), seqlen_kv=kind(21)), want)
+            attune.append_kv(k[:3], k[:3], cache, cache + 0, of_slots, q_begins=lists["q_begins"], seqlen_q=kind(2))
+
     def test_no_keys_of_8_bits(self):
         """A head_dim whose 8-bit rows are not a multiple of 16 bytes; only CPUs serve it."""
         if DEVICE == "cuda":

@@ -165,6 +165,17 @@ class ServingGraphsTest(unittest.TestCase):
                 self.assertTrue(torch.equal(call(*given), function(*given)))
         self.assertEqual(counter.frame_count, 2)
 
+    def test_a_given_out_may_be_fp32(self):
+        torch._dynamo.reset()
+        read = lambda q, cache, lengths, out: attune.attention_kvcache(q, cache, cache, lengths, out=out)  # noqa: E731
+        given = torch.randn(2, 1, 4, 32).bfloat16(), torch.randn(2, 16, 2, 32).bfloat16(), ints(9, 7)
+        for dtype in (torch.float32, torch.bfloat16):
+            outs = [torch.zeros(2, 1, 4, 32, dtype=dtype) for _ in range(2)]
+            torch.compile(read, fullgraph=True, backend="aot_eager")(*given, outs[0])
+            self.assertTrue(torch.equal(outs[0], read(*given, outs[1])))
+        with self.assertRaisesRegex(Exception, "o is torch.float16 .* must be torch.bfloat16 or torch.float32 with 4"):
+            torch.compile(read, fullgraph=True, backend="aot_eager")(*given, torch.zeros(2, 1, 4, 32).half())
+
     def test_wrong_lists_are_refused_when_the_graph_runs(self):
         torch._dynamo.reset()
         read = lambda q, k, v, k_cache, v_cache, table, lengths: attune.attention_kvcache(

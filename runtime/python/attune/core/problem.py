@@ -34,6 +34,11 @@ def whole(name, value):
     raise ValueError(f"{name} is {value!r}; must be a whole number")
 
 
+def whole_or_none(name, value):
+    """Returns None for None, else whole()'s number."""
+    return None if value is None else whole(name, value)
+
+
 def real(name, value):
     """Returns a float for any real number: NumPy's, a fraction, or a tensor of no dimensions."""
     if type(value) is float:

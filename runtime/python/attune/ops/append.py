@@ -4,7 +4,7 @@ and choices share one plan."""
 from ..core import tensors
 from ..core.flags import flag
 from ..core.operands import extent_of, steps_of
-from ..core.problem import whole
+from ..core.problem import whole, whole_or_none
 from ..core.torch_state import needs_op, refuse_gradients, tell_written
 from . import quick
 from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
@@ -231,7 +231,8 @@ def _computed(arguments):
     given, lists = _taken(**{name: arguments[name] for name in _TAKEN})
     factors, make_scales = {name: arguments[name] for name in ("k_scale", "v_scale")}, arguments["make_scales"]
     refuse_beside_wide(factors, k_cache)
-    call = _call_of(arguments["context"], given, lists, arguments["seqlen_q"], arguments["dtype_kv"],
+    seqlen_q = whole_or_none("seqlen_q", arguments["seqlen_q"])
+    call = _call_of(arguments["context"], given, lists, seqlen_q, arguments["dtype_kv"],
                     kind_of_factors(factors, make_scales))
     operands, _ = call.bind(given)
     cache = give_lists(operands, lists, call.stride)

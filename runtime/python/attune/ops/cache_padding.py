@@ -6,7 +6,7 @@ import sys
 from ..core import tensors
 from ..core.preparing import preparing
 from ..core.problem import softmax_scale
-from .padding import is_odd, programs_of, refuse_overlap, tell_once, widened
+from .padding import is_odd, programs_of, refuse_overlap, tell_once, widened, width_of
 
 
 def _dims(*operands):
@@ -22,13 +22,32 @@ def is_between(q, k_cache, v_cache):
     """True if kernels take these head dims only in wider tensors. False for operands that attention_kvcache() refuses
     or takes unchanged."""
     dims = _dims(q, k_cache, v_cache)
-    return dims is not None and dims[0] == dims[1] and min(dims) > 0 and (is_odd(dims[0]) or is_odd(dims[2]))
+    return dims is not None and dims[0] == dims[1] and min(dims) > 0 and not (_fits(k_cache) and _fits(v_cache))
+
+
+def _step(cache):
+    """Returns the multiple that the head dim of a contiguous cache must be, whose rows begin at aligned addresses."""
+    return 16 if getattr(cache, "itemsize", 0) == 1 else 8
+
+
+def _fits(cache):
+    """True if kernels take the cache's head dim. Rows of 8-bit elements may begin between aligned addresses."""
+    columns, step = cache.shape[-1], _step(cache)
+    if is_odd(columns) or columns % step == 0:
+        return not is_odd(columns)
+    strides = tensors.element_strides("cache", cache)
+    return all(extent < 2 or stride % step == 0 for extent, stride in zip(cache.shape[:-1], strides))
+
+
+def _widths(k, v):
+    """Returns the head dims of the wider caches, those of k and of v."""
+    return [x.shape[-1] if _fits(x) else width_of(x.shape[-1], _step(x)) for x in (k, v)]
 
 
 def _tell(k, v):
-    tell_once(("caches", k.shape[-1], v.shape[-1]),
+    tell_once(("caches", k.shape[-1], v.shape[-1], _step(k)),
               f"attune copies caches of head dims {k.shape[-1]} and {v.shape[-1]} into wider tensors at each call; "
-              "keep them in tensors whose head dims are multiples of 8 from 16 on, with zero columns")
+              f"keep them in tensors whose head dims are multiples of {_step(k)} from 16 on, with zero columns")
 
 
 def wide_arguments(arguments):
@@ -36,7 +55,10 @@ def wide_arguments(arguments):
     programs keep the given head dim."""
     q, k_cache, v_cache, scale = (arguments[name] for name in ("q", "k_cache", "v_cache", "scale"))
     _tell(k_cache, v_cache)
-    wide = {name: widened(name, arguments[name], q) for name in ("q", "k_cache", "v_cache")}
+    of_k, of_v = _widths(k_cache, v_cache)
+    wide = {
+        name: widened(name, arguments[name], q, width)
+        for name, width in (("q", of_k), ("k_cache", of_k), ("v_cache", of_v))}
     return {
         **arguments, **wide, **programs_of(arguments, q.shape[-1]), "out": None,
         "scale": q.shape[-1]**-0.5 if scale is None else softmax_scale(scale)}
@@ -82,8 +104,9 @@ def append_wide(append, arguments):
     if q_out is not None and q is not None:
         into["q_out"] = (q_out, q.shape, q.dtype)
     _check_written(into, {"k": k, "v": v, "q": None if q_out is q else q})
+    of_k, of_v = _widths(k_cache, v_cache)
     wide = {
-        name: widened(name, arguments[name], k)
+        name: widened(name, arguments[name], k, of_v if name[0] == "v" else of_k)
         for name in ("k", "v", "k_cache", "v_cache", "q") if arguments[name] is not None}
     turned = append(**{**arguments, **wide, "q_out": None})
     if preparing():

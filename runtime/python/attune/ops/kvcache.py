@@ -8,7 +8,7 @@ from ..core.flags import flag
 from ..core.library import module
 from ..core.operands import ALIGNMENT, extent_of, steps_of
 from ..core.preparing import preparing
-from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
+from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, whole_or_none, window_sides
 from ..core.torch_state import needs_op, refuse_gradients
 from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
@@ -338,6 +338,7 @@ def _computed(arguments):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
     given, lists = _taken(q, k_cache, v_cache, *(arguments[name] for name in ("kv_lengths", "page_table", "slots")),
                           q_begins, seqlen_q, kv_begins, seqlen_kv, out)
+    seqlen_q, seqlen_kv = whole_or_none("seqlen_q", seqlen_q), whole_or_none("seqlen_kv", seqlen_kv)
     keys = lists_of_keys(arguments)
     scores = scores_of(arguments)
     factors = {name: arguments[name] for name in ("k_scale", "v_scale")}

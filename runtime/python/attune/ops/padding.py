@@ -16,8 +16,9 @@ _STEP, _LEAST = 8, 16  # kernels take multiples of _STEP from _LEAST on
 _told = set()  # keys of warnings that were given
 
 
-def _width(head_dim):
-    return max(_LEAST, -(-head_dim // _STEP) * _STEP)
+def width_of(head_dim, step=_STEP):
+    """Returns the head dim of the wider tensor: a multiple of `step` columns."""
+    return max(_LEAST, -(-head_dim // step) * step)
 
 
 def is_odd(head_dim):
@@ -39,7 +40,7 @@ def is_between(q, k, v):
 
 
 def _tell(head_dim, head_dim_v, pad):
-    wide = f"{_width(head_dim)} (q, k) and {_width(head_dim_v)} (v)"
+    wide = f"{width_of(head_dim)} (q, k) and {width_of(head_dim_v)} (v)"
     if pad is False:
         raise ValueError(
             f"head dims are {head_dim} (q, k) and {head_dim_v} (v); without copies they must be multiples of {_STEP} "
@@ -75,10 +76,11 @@ def _checked(name, tensor, q):
     return tensor
 
 
-def widened(name, tensor, q):
-    """Returns a copy with zero columns added, or the tensor itself if kernels take it."""
+def widened(name, tensor, q, width=None):
+    """Returns a copy with zero columns added, or the tensor itself if it has this width. width: None for the least that
+    kernels take."""
     columns = tensor.shape[-1]
-    width = _width(columns)
+    width = width_of(columns) if width is None else width
     if width == columns:
         return tensor
     wide = tensors.empty(q, (*_checked(name, tensor, q).shape[:-1], width), tensor.dtype)

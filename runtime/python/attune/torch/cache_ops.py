@@ -4,6 +4,8 @@ writes into them. __init__.py defines them with the other ops.
 
 The functions that the ops call check the values of lists on a CPU. While torch.compile traces, there are no values to
 check."""
+import torch
+
 from ..core.torch_state import refuse_gradients
 from ..score.features import TENSORS
 from ..ops.append import append_kv
@@ -78,8 +80,10 @@ def _attend_fake(q, k_cache, v_cache, *, spec="", return_lse=True, q_begins=None
 
 def _attend_out_fake(q, k_cache, v_cache, *, o, lse=None, spec="", q_begins=None, captures=None, scalars=None, **given):
     _check_fake(q, k_cache, v_cache, q_begins, {"o": o, "lse": lse, **given})
-    if o.dim() != q.dim() or o.dtype != q.dtype:
-        raise ValueError(f"o is {o.dtype} with {o.dim()} dimensions; must be {q.dtype} with {q.dim()}")
+    dtypes = dict.fromkeys((q.dtype, torch.float32))
+    if o.dim() != q.dim() or o.dtype not in dtypes:
+        raise ValueError(f"o is {o.dtype} with {o.dim()} dimensions; must be {' or '.join(map(str, dtypes))} with "
+                         f"{q.dim()}")
 
 
 def _latent_impl(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", captures=None, scalars=None, **given):
