@@ -12,8 +12,8 @@ namespace {
 class IndexScoresCpu final : public FixedTemplate {
  public:
   IndexScoresCpu()
-      : FixedTemplate("index_scores_cpu", "cpu/small/index_scores.cpp",
-                      "cpu/small/index_scores_knobs.hpp", 1) {}
+      : FixedTemplate("index_scores_cpu", "cpu/small/index_scores.cpp", "cpu/small/small_knobs.hpp",
+                      1) {}
 
   const Served& serves() const override { return serves_indexing(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

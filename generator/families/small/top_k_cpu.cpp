@@ -12,7 +12,7 @@ namespace {
 
 class TopKCpu final : public FixedTemplate {
  public:
-  TopKCpu() : FixedTemplate("top_k_cpu", "cpu/small/top_k.cpp", "cpu/small/top_k_knobs.hpp", 1) {}
+  TopKCpu() : FixedTemplate("top_k_cpu", "cpu/small/top_k.cpp", "cpu/small/small_knobs.hpp", 1) {}
 
   const Served& serves() const override { return serves_choosing(); }
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -4,7 +4,7 @@
 // share blocks of keys of rows. Keys are processed in tiles, one key per lane of a vector. No
 // knobs.
 #include "cpu/small/elements.hpp"
-#include "cpu/small/index_scores_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 #include "shared/kernel_arguments.h"
 #include "shared/score_ranks.h"
 

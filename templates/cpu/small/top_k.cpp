@@ -4,7 +4,7 @@
 // row: it counts ranks by their digits until it knows the least chosen rank, then writes the row.
 // No knobs.
 #include "cpu/small/elements.hpp"
-#include "cpu/small/top_k_knobs.hpp"
+#include "cpu/small/small_knobs.hpp"
 #include "shared/kernel_arguments.h"
 #include "shared/score_ranks.h"
 

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
-#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/parts/listed_places.cuh"
 #include "cuda/ptx/cp_async.cuh"
 

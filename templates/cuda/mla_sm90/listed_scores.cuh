@@ -3,10 +3,10 @@
 // each key of a slot: whether the list names a key there.
 #pragma once
 
-#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/parts/mask.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/sm90_layout.cuh"
 
 namespace attune {
 

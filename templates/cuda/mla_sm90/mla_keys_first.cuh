@@ -14,7 +14,6 @@
 
 #include "cuda/cache_sm90/cache_stream.cuh"
 #include "cuda/mla_sm90/listed_scores.cuh"
-#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/named_barrier.cuh"

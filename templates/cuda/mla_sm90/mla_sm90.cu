@@ -20,7 +20,6 @@ constexpr bool kBlocksFollowWindow = false;
 
 }  // namespace attune
 
-#include "cuda/mla_sm90/mla_layout.cuh"
 #include "cuda/mla_sm90/mla_roles.cuh"
 #include "cuda/parts/none/tensor_maps.cuh"
 

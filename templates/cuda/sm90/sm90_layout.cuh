@@ -17,8 +17,8 @@ constexpr PrefillSm90Config kSm90Config = {
     kBlockM,   kBlockN,       kBlocksPerSm,        kKvSlots,
     kKvRing,   kKParts,       kOStaging,           kHeadDimQk,
     kHeadDimV, kOperandBytes, kTransposeInside > 0};
-constexpr PrefillSm90Layout kLayout =
-    kMla ? mla_sm90_layout(kHeadDimQk, kRows, kKeyLists).parts : prefill_sm90_layout(kSm90Config);
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows, kKeyLists);
+constexpr PrefillSm90Layout kLayout = kMla ? kMlaLayout.parts : prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups

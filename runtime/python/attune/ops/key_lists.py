@@ -31,7 +31,8 @@ def lists_of_keys(arguments):
             raise ValueError(f"key_places and {others[0]} are given; give one: places need no list of keys of requests")
         others = [other for other in ("alibi_slopes", "score_mod", "mask_mod") if arguments[other] is not None]
         if others:
-            raise ValueError(f"key_places and {others[0]} are given; give key_indices: {others[0]} depends on positions")
+            raise ValueError(
+                f"key_places and {others[0]} are given; give key_indices: {others[0]} depends on positions")
     return lists
 
 
