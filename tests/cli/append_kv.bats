@@ -37,7 +37,7 @@ scarce=op=append_kv,dtype=fp32,head_dim=128,heads=4/2,batch=9,seqlen_q=50,seqlen
   attune explain --problem $plain,mask=causal_bottom_right
   refused 1 "mask is causal_bottom_right" "op append_kv has no mask"
   attune explain --problem $plain,softcap=30
-  refused 1 "softcap is given" "no scores"
+  refused 1 "softcap is given" "no score features"
   attune explain --problem ${plain/bf16/bf16,dtype_kv=fp16}
   refused 2 "dtype_kv is fp16 and dtype_q is bf16" "op append_kv"
   attune explain --problem ${plain/op=append_kv,/},rotary=fp32
