@@ -56,8 +56,8 @@ CLI::Validator natural_number() {
           "INTEGER"};
 }
 
-// Refuses the next option in place of a value that was left out: CLI11 takes any word. Options read
-// the words, and `--out=--json` is refused too, so files of such names are written ./--json.
+// Refuses the next option in place of a value that was left out: CLI11 takes any word. It also
+// refuses `--out=--json`; a file of such a name is written ./--json.
 CLI::Validator no_option() {
   return {[](std::string& text) {
             return text.starts_with("--") ? text + " is an option; must be a value" : std::string();
