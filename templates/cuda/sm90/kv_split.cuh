@@ -80,6 +80,7 @@ __device__ __forceinline__ void store_slice(const AttentionArgs& args, const Pre
                          (place.head + kNextHead * half) * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at) +
                     4 * slice.first_chunk + threadIdx.x % 4;
+    if constexpr (kVSlices > 1) out += tile.v_column / 2;
     if (!has_row(args, tile, place, half)) continue;
 #pragma unroll
     for (int chunk = 0; chunk < kSliceChunks; ++chunk)

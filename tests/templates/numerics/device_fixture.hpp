@@ -50,6 +50,14 @@ class DeviceFixture : public ::testing::Test {
                        [&](const Arch& arch) { return !t.refuses(spec, arch); });
   }
 
+  // Fails if a config that a test names for sm_90a is illegal. Needs no device, so CI sees it.
+  static void expect_legal_on_hopper(const KernelTemplate& t, const Problem& p,
+                                     const Config& config) {
+    const std::optional<std::string> broken =
+        t.space(spec_of(p), parse_arch("sm_90a")).broken(config);
+    EXPECT_EQ(broken, std::nullopt) << to_text(p) << " " << config.to_text();
+  }
+
   Arithmetic arithmetic_of(const KernelTemplate& t) const {
     return testing::arithmetic_of(t, device_->target());
   }

@@ -237,7 +237,7 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=128,blocks_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32",
                  "skipped, no overlap");
   check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast,
-                 "block_m=256,scheduler=0,flush_keys=0,kv_splits=6", "skipped, split");
+                 "block_m=128,scheduler=0,flush_keys=0,kv_splits=6", "skipped, split");
 }
 
 // There are more tiles than multiprocessors, so a block's sums reuse the place of its previous
