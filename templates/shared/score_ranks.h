@@ -18,6 +18,7 @@
 namespace attune {
 
 constexpr unsigned kHiddenRank = 0, kNanRank = 0xff000001u;
+constexpr unsigned kLeastScore = 0xff800000u;  // the bits of -infinity
 
 // Returns the rank of an fp32 score, given its bits.
 ATTUNE_HOST_DEVICE inline unsigned rank_of(unsigned bits) {
@@ -29,6 +30,13 @@ ATTUNE_HOST_DEVICE inline unsigned rank_of(unsigned bits) {
   unsigned rank = ordered - 0x7fffffu;
   if (rank > 0x7f800000u) --rank;
   return rank < kNanRank ? rank : kNanRank;
+}
+
+// Returns the bits of a score of this rank. It compares with other scores as their ranks do, but
+// -0 is equal to 0, and NaN compares with none.
+ATTUNE_HOST_DEVICE inline unsigned score_of(unsigned rank) {
+  const unsigned ordered = (rank > 0x7f800000u ? rank + 1 : rank) + 0x7fffffu;
+  return ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : ~0u);
 }
 
 // Returns the number of keys that a row sees. A Rule is as in visibility.h, of any mask and no

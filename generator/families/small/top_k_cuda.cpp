@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-constexpr double kPassesOfRow = 2;  // over the scores of a row in global memory
+constexpr double kPassesOfRow = 1.1;  // over the scores of a row in global memory
 // Clocks of the steps that do not depend on the length of a row: barriers, and sums over bins.
 constexpr double kClocksOfRow = 4000;
 constexpr double kClocksOfTile = 150;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of top_k that work on a block: sums over threads, bins of ranks, and the search for the
-// interval of ranks that holds the last chosen key. Used by top_k.cu, which explains the steps.
+// rank of the last chosen key. Used by top_k.cu, which explains the steps.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -8,12 +8,12 @@
 
 namespace attune {
 
-constexpr int kBins = 2048, kCandidates = 2048, kWarps = kThreads / 32;
+constexpr int kBins = 2048, kCandidates = 4096, kWarps = kThreads / 32;
 constexpr int kScoreBytes = kDtypeQ == Dtype::kFp32 ? 4 : 2, kPerVector = 16 / kScoreBytes;
 constexpr int kTile = kThreads * kVectors * kPerVector;  // keys
-static_assert(kThreads % 32 == 0 && kThreads <= 1024 && kBins % kThreads == 0,
+static_assert(kThreads % 32 == 0 && kThreads <= 1024 && kBins / 2 % kThreads == 0,
               "threads share the bins equally");
-static_assert(kTile < 1 << 16, "the counts of a tile fit 16 bits");
+static_assert(kTile < 1 << 16 && kCandidates < 1 << 16, "counts fit 16 bits");
 
 // Ranks from low to high; empty if high < low.
 struct Interval {
@@ -21,12 +21,11 @@ struct Interval {
   __device__ __forceinline__ bool contains(unsigned rank) const { return rank - low <= high - low; }
 };
 
-// Keys with ranks from `sure` on are chosen, and `wanted` of those with ranks from `low` on.
-// is_tie: these have one rank, so that the first of them are chosen.
+// Keys with ranks from `sure` on are chosen, and the first `wanted` of those with ranks from `low`
+// on.
 struct Cut {
   unsigned sure, low;
   int wanted;
-  bool is_tie;
   __device__ __forceinline__ bool is_sure(unsigned rank) const { return rank >= sure; }
   __device__ __forceinline__ bool is_open(unsigned rank) const {
     return rank >= low && rank < sure;
@@ -49,10 +48,10 @@ struct Before {
   }
 };
 
-// A key that may be chosen, and the number of sure keys before it.
+// A key that may be chosen.
 struct Candidate {
   unsigned rank;
-  int key, sure_before;
+  int key;
 };
 
 // The bin that holds the last wanted rank, the ranks in higher bins, in it, and in all bins.
@@ -64,6 +63,7 @@ struct Found {
 struct Shared {
   unsigned bins[kBins];
   Candidate candidates[kCandidates];
+  unsigned num_candidates;
   unsigned sums[2][kWarps];
   Found found;
 };
@@ -110,48 +110,22 @@ __device__ __forceinline__ unsigned sum_before(Shared& shared, unsigned (&counts
   return __shfl_sync(~0u, until, 31);
 }
 
-__device__ __forceinline__ Interval hull_of_warp(Interval own) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    own.low = min(own.low, __shfl_xor_sync(~0u, own.low, step));
-    own.high = max(own.high, __shfl_xor_sync(~0u, own.high, step));
-  }
-  return own;
-}
-
-// Returns the smallest interval that contains those of all threads.
-__device__ __forceinline__ Interval hull_of_block(Shared& shared, Interval own) {
-  own = hull_of_warp(own);
-  if (lane_of() == 0) shared.sums[0][warp_of()] = own.low, shared.sums[1][warp_of()] = own.high;
-  __syncthreads();
-  const int warp = lane_of() < kWarps ? lane_of() : 0;
-  own = hull_of_warp({shared.sums[0][warp], shared.sums[1][warp]});
-  __syncthreads();
-  return own;
-}
-
-// Divides the ranks of an interval into bins: the first holds ranks below `focus`, the last ranks
-// above it, and the others 2^shift ranks each.
+// Divides the ranks of an interval into bins of 2^shift ranks each.
 class Binning {
  public:
-  __device__ __forceinline__ Binning(Interval range, Interval focus)
-      : range_(range), low_(focus.low), shift_(max(0, 21 - __clz(focus.high - focus.low))) {
-    if ((focus.high - focus.low) >> shift_ > kBins - 3) ++shift_;
-  }
+  explicit __device__ __forceinline__ Binning(Interval range)
+      : range_(range), shift_(max(0, 21 - __clz(range.high - range.low))) {}
   __device__ __forceinline__ unsigned bin_of(unsigned rank) const {
-    return rank < low_ ? 0 : min(((rank - low_) >> shift_) + 1, kBins - 1u);
+    return (rank - range_.low) >> shift_;
   }
   __device__ __forceinline__ Interval interval_of(unsigned bin) const {
-    if (bin == 0) return {range_.low, low_ - 1};
-    const unsigned long long low = low_ + (static_cast<unsigned long long>(bin - 1) << shift_);
-    const unsigned long long high = low + (1ull << shift_) - 1;
-    return {static_cast<unsigned>(low),
-            bin == kBins - 1 || high > range_.high ? range_.high : static_cast<unsigned>(high)};
+    const unsigned low = range_.low + (bin << shift_);
+    const unsigned last = (1u << shift_) - 1;
+    return {low, range_.high - low < last ? range_.high : low + last};
   }
 
  private:
   Interval range_;
-  unsigned low_;
   int shift_;
 };
 
@@ -180,28 +154,27 @@ __device__ __forceinline__ Found find_bin(Shared& shared, int wanted) {
   return found;
 }
 
-// Returns the cut that chooses the `wanted` largest ranks of `range`. A Source has each(), which
-// calls a function with each rank of the thread. If at most `few` ranks remain, they may stay open.
+// Returns the cut that chooses the `wanted` largest ranks of all but hidden keys. A Source has
+// each(), which calls a function with each rank of the thread. Open keys have equal ranks, or there
+// are at most `few` of them.
 template <class Source>
-__device__ __forceinline__ Cut find_cut(Shared& shared, const Source& source, Interval range,
-                                        Interval focus, int wanted, int few) {
+__device__ __forceinline__ Cut find_cut(Shared& shared, const Source& source, int wanted, int few) {
+  Interval range{kHiddenRank + 1, kNanRank};
 #pragma unroll 1
   for (;;) {
     for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) shared.bins[i] = 0;
     __syncthreads();
-    const Binning binning(range, focus);
+    const Binning binning(range);
     source.each([&](unsigned rank) {
       if (range.contains(rank)) atomicAdd(&shared.bins[binning.bin_of(rank)], 1u);
     });
     __syncthreads();
     const Found found = find_bin(shared, wanted);
-    if (found.total <= wanted) return {range.low, range.low, 0, false};
+    if (found.total <= wanted) return {range.low, range.low, 0};
     wanted -= found.above;
     range = binning.interval_of(found.bin);
-    if (found.inside == wanted) return {range.low, range.low, 0, false};
-    const bool is_tie = range.low == range.high;
-    if (is_tie || found.inside <= few) return {range.high + 1, range.low, wanted, is_tie};
-    focus = range;
+    if (found.inside == wanted) return {range.low, range.low, 0};
+    if (range.low == range.high || found.inside <= few) return {range.high + 1, range.low, wanted};
   }
 }
 

@@ -135,6 +135,15 @@ inline unsigned atomicAdd(unsigned* word, unsigned number) {
   *word += number;
   return before;
 }
+inline unsigned atomicOr(unsigned* word, unsigned bits) {
+  const unsigned before = *word;
+  *word |= bits;
+  return before;
+}
+inline int __popc(unsigned word) { return std::popcount(word); }
+inline int __ffs(int word) {  // of a word with a bit
+  return std::countr_zero(static_cast<unsigned>(word)) + 1;
+}
 inline int __clz(unsigned word) { return std::countl_zero(word); }
 using std::max;
 using std::min;

@@ -98,6 +98,24 @@ TEST_F(TopKHost, NormalScores) {
     check(at, normal());
 }
 
+// Keys above the floor of a sample, over several windows of bits.
+TEST_F(TopKHost, LongRows) {
+  check({1, 70001, 200}, normal());
+  check({1, 70001, 2048}, [this](int) { return static_cast<float>(random_() % 50000); });
+}
+
+// A sample misleads: more keys than candidates reach its floor, or fewer than the list takes.
+TEST_F(TopKHost, MisleadingSamples) {
+  check({1, 70001, 300},
+        [](int key) { return key % 16 == 0 ? 2.0F : 1.0F / static_cast<float>(key + 1); });
+  check({1, 20000, 300},
+        [](int key) { return key % 20 < 4 ? 2.0F + static_cast<float>(key) : 1.0F; });
+  check({1, 20000, 300},
+        [](int key) { return key % 20 < 4 || key % 40 > 30 ? 0.0F : static_cast<float>(key); });
+}
+
+TEST_F(TopKHost, ListsLongerThanCandidates) { check({1, 9000, 4500}, normal()); }
+
 TEST_F(TopKHost, ScoresInANarrowIntervalWithOutliers) {
   for (const float outlier : {1e30F, -1e30F, kInfinity})
     check({1, 5000, 600}, [&, draw = normal(10)](int key) {
