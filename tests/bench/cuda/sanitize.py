@@ -104,6 +104,7 @@ CONFIGS = (
     # Splits of one cluster and of several.
     *(("prefill_sm90", "dtype=bf16,head_dim=128,heads=2/1,batch=1,seqlen_q=70,seqlen_kv=2000,mask=causal_bottom_right",
        f"scheduler=0,l2_section_mb=32,kv_splits={splits}") for splits in (6, 8, 16, 32)),
+    ("prefill_sm90", WIDE, "scheduler=0,kv_slots=2,l2_section_mb=32,kv_splits=3"),
     # dQ by a separate warpgroup.
     *(("backward_sm90_one_kernel", GRADIENTS.replace("head_dim=128", dims) + field, one_kernel(64, scheduler))
       for dims, field, scheduler in (("head_dim=64", "", 0), ("head_dim=64", "", 2),
@@ -179,6 +180,11 @@ CONFIGS = (
     # More tiles than SMs, one step each: a tile's last sums are read while the next tile's sums are computed.
     ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1",
      "scheduler=2,pack_heads=64"),
+    # Lists of keys: places and positions, entries of -1, fewer heads than rows.
+    *(("mla_sm90", LATENT + f",heads={heads},batch=3,seqlen_q=2,key_indices={indices},listed_keys=150", "")
+      for heads, indices in (("16/1", "places,page_size=3"), ("128/1", "positions,page_size=64"), ("40/1", "positions"))),
+    *(("decode_sm80", CACHE.replace(",mask=causal_bottom_right", "") + f",key_indices={indices},listed_keys=150", "")
+      for indices in ("places,page_size=16", "positions,page_size=3,softcap=30", "positions")),
     # Rows appended to a cache, and merges.
     ("append_kv_cuda",
      "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
