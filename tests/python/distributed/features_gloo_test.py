@@ -94,7 +94,7 @@ class RankTest(ranks.WithGroups):
         layout = group.layout(512)
         q, k, v = (layout.shard(draw(1, 512, 4, HEAD_DIM)) for _ in range(3))
         for name in table.REFUSED:
-            with self.assertRaisesRegex(ValueError, f"{name} is given, and a group does not serve it: .*; must be left"):
+            with self.assertRaisesRegex(ValueError, f"{name} is given, and a group does not serve it: .*; must be"):
                 ad.attention(q, k, v, group=group, layout=layout, **{name: "rows" if name == "scale_block" else 1})
 
     def test_2_gather_serves_the_table(self):
@@ -109,7 +109,8 @@ class RankTest(ranks.WithGroups):
             self.compare(4, "exchange", choices, seqlen=300, batch=2, kind="contiguous")
 
     def test_4_biases_that_broadcast(self):
-        for algorithm, shape in (("exchange", (1, 1, 300, 300)), ("exchange", (2, 4, 1, 300)), ("gather", (1, 4, 1, 1))):
+        for algorithm, shape in (("exchange", (1, 1, 300, 300)), ("exchange", (2, 4, 1, 300)),
+                                 ("gather", (1, 4, 1, 1))):
             self.compare(2, algorithm, dict(bias=draw(*shape), mask="causal"), seqlen=300, batch=2)
 
     def test_5_what_an_algorithm_cannot_serve_is_refused(self):
@@ -147,7 +148,8 @@ class RankTest(ranks.WithGroups):
                 seen = torch.ones(seqlen, seqlen, dtype=torch.bool) if window is None else (
                     distance <= window[0]) & (-distance <= window[1])
                 for algorithm in ("gather", "exchange"):
-                    found = self.kept(group, layout, algorithm, seqlen, window=window, dropout_p=0.4, seed=SEED, offset=5)
+                    choices = dict(window=window, dropout_p=0.4, seed=SEED, offset=5)
+                    found = self.kept(group, layout, algorithm, seqlen, **choices)
                     self.assertTrue(torch.equal(found, mask & seen), (world, kind, algorithm))
 
     def test_7_dropout_of_documents_is_the_same_for_any_ranks_and_layout(self):

@@ -6,6 +6,7 @@ from collections import namedtuple
 import torch
 
 from ..core.preparing import noted_plans
+from . import invariant as tree
 from .features import OF_ROWS
 from .launches import attend_all, differentiate_all, with_whole_keys
 from .plan import Pass
@@ -88,10 +89,11 @@ class Run:
     """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v).
     window_left: keys that the problem shows before a row; below 0: all. shapes: of the features' tensors, by name."""
 
-    def __init__(self, group, layout, plan, heads, choices, window_left, shapes):
+    def __init__(self, group, layout, plan, heads, choices, window_left, shapes, is_causal=False):
         self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
         self.window_left, self.shapes, self.drops = window_left, shapes, "dropout_p" in choices
         self.heads_q, self.heads_kv = heads
+        self.is_causal = is_causal
         self._kept = {}  # what calls find once: routes and indices
 
     def rehearse(self, q, k, v, features, return_lse, training):
@@ -215,6 +217,39 @@ class Run:
             totals.append(total.tensor.to(like.dtype))
         return totals
 
+    @property
+    def tree_order(self):
+        """The order of blocks in the tree of sums, a function of the problem alone."""
+        return tree.tree_order(len(self.plan.blocks) - 1, self.is_causal)
+
+    def add_up_tree(self, steps, parts, likes):
+        """Returns the gradients of this rank's k and v in the order of a tree. parts: Held, with the sums of this
+        rank's nodes, dk and dv side by side. likes: k and v."""
+        k, v = likes
+        borders, order = self.plan.blocks, self.tree_order
+        of_ranks = [tree.nodes_of(ranges, borders, order) for ranges in self.layout.ranges]
+        width, mine = k.shape[3] + v.shape[3], self.group.rank
+        new = lambda: self.held(torch.zeros((*k.shape[:3], width), dtype=torch.float32, device=k.device))
+        found = {node: new() for nodes in of_ranks for node in nodes}
+        for node, part in zip(of_ranks[mine], parts):
+            for tokens in overlaps(self.layout.mine, part.ranges):
+                found[node].part(tokens, part.heads()).copy_(part.part(tokens, part.heads()))
+        empty, items, moved = Held(new().tensor[:, :0], ()), [], []
+        for slot in range(max(map(len, of_ranks))):
+            def take(step, part, slot=slot):
+                found[of_ranks[step.source][slot]].part(step.tokens, step.heads).copy_(part)
+            items.append(Item(f"dkv {slot}", parts[slot] if slot < len(parts) else empty, width, take))
+            moved += [step._replace(what=f"dkv {slot}") for step in steps.transfers
+                      if step.what == "dkv" and slot < len(of_ranks[step.source])]
+        key = id(steps), "tree"
+        self.move(self._kept.setdefault(key, Pass(steps.received, moved, [], [])), items)
+        root = len(order).bit_length() - 1, 0
+        of_node = lambda node: found[node].tensor if node in found else node[0] > 0 or None
+        total = tree.add_up(root, of_node)
+        total = new().tensor if total is None else total
+        return [part.to(like.dtype).contiguous()
+                for part, like in zip(total.split([k.shape[3], v.shape[3]], 3), likes)]
+
     # ---- Launches ----
 
     def launches(self, steps):
@@ -256,10 +291,34 @@ def gather_backward(run, dout, dlse, kept, features, learned):
     q, k, v, o, lse = kept
     steps = run.plan.backward
     keys, values = _with_keys(run, steps, k, v)
-    dq, dk, dv, of_features = differentiate_all(run, steps, dout, run.held(q), keys, values, o, lse, dlse, features,
-                                                learned, adds=True)
+    if run.plan.blocks:
+        return _invariant_backward(run, steps, dout, run.held(q), keys, values, o, lse, dlse, features, learned, (k, v))
+    dq, dk, dv, of_features = differentiate_all(run, run.launches(steps), dout, run.held(q), keys, values, o, lse, dlse,
+                                                features, learned, adds=True)
     dk, dv = run.add_up(steps, (Held(dk, keys.ranges), Held(dv, keys.ranges)), (k, v))
     return dq.to(q.dtype), dk, dv, of_features
+
+
+def _invariant_backward(run, steps, dout, q, keys, values, o, lse, dlse, features, learned, likes):
+    """Returns what gather_backward() does, with the same bits for each number of ranks."""
+    borders, order, x = run.plan.blocks, run.tree_order, q.tensor
+    dq, totals = torch.zeros_like(x, dtype=torch.float32), {
+        name: torch.zeros_like(features[name], dtype=torch.float32) for name in learned}
+
+    def of_node(node):  # gradients of k and v in one tensor
+        level, index = node
+        if level:
+            return True
+        first, end = (borders[order[index] + side] for side in (0, 1))
+        mine = [one for one in run.launches(steps) if first <= one.rows[0] < end]
+        if not mine:
+            return None
+        _, dk, dv, _ = differentiate_all(run, mine, dout, q, keys, values, o, lse, dlse, features, learned, True,
+                                         (dq, totals))
+        return torch.cat([dk, dv], 3)
+    parts = [tree.add_up(node, of_node) for node in tree.nodes_of(run.layout.mine, borders, order)]
+    sums = run.add_up_tree(steps, [Held(part, keys.ranges) for part in parts], likes)
+    return dq.to(x.dtype), *sums, totals
 
 
 # ---- Exchange: each rank computes some heads for all rows ----
@@ -331,7 +390,7 @@ def exchange_backward(run, dout, dlse, kept, features, learned):
         dlse = _to_heads(run, steps, ("dout",), (_columns(dlse),), (heads,))[0].tensor[..., 0].transpose(1, 2)
     repeated = run.heads_kv < run.group.world  # several ranks compute one head of k
     held = (Held(q, whole, heads[0]), Held(k, whole, of_kv[0]), Held(v, whole, of_kv[0]))
-    dq, dk, dv, of_features = differentiate_all(run, steps, dout, *held, o, lse, dlse, features, learned,
+    dq, dk, dv, of_features = differentiate_all(run, run.launches(steps), dout, *held, o, lse, dlse, features, learned,
                                                 adds=repeated)
     dq = run.give_back(steps, ("dq",), (Held(dq.to(q.dtype), whole, heads[0]),))[0]
     likes = [x.new_empty((x.shape[0], run.layout.length, run.heads_kv, x.shape[3])) for x in (k, v)]
