@@ -208,6 +208,23 @@ int64_t visible_pairs(const Area& area) {
   return pairs;
 }
 
+std::vector<int64_t> block_borders(const WholeProblem& whole) {
+  std::vector<int64_t> borders;
+  for (int64_t i = 0; i <= kRowBlocks; ++i) borders.push_back(border(whole, i, kRowBlocks));
+  return borders;
+}
+
+std::vector<Range> cut_at_blocks(const WholeProblem& whole, const std::vector<Range>& rows) {
+  std::vector<Range> cut;
+  const std::vector<int64_t> borders = block_borders(whole);
+  for (const Range range : rows)
+    for (size_t i = 0; i + 1 < borders.size(); ++i) {
+      const Range part = common(range, {borders[i], borders[i + 1]});
+      if (part.size() > 0) cut.push_back(part);
+    }
+  return cut;
+}
+
 Layout make_layout(LayoutKind kind, const WholeProblem& whole, int world, int64_t block) {
   if (kind == LayoutKind::kBalanced) return balanced(whole, world);
   Layout layout(static_cast<size_t>(world));

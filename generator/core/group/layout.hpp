@@ -28,6 +28,9 @@ struct WholeProblem {
   // First tokens of documents, then the length of the sequence, rising from 0. Tokens see keys of
   // their own document only, and masks and windows count from it. Empty: one document.
   std::vector<int64_t> documents;
+  // True: launches are the same for each number of ranks. Each has the rows of one block
+  // (block_borders).
+  bool world_invariant = false;
 };
 // Throws kInvalidArgument or kUnsupported if no group can compute the problem.
 void validate(const WholeProblem& whole);
@@ -42,6 +45,13 @@ std::vector<Area> areas_of(const WholeProblem& whole, const std::vector<Range>& 
 // Returns the part of an area that sees these keys: rows that see none of them are cut off.
 Area part_of(const Area& area, Range keys);
 int64_t visible_pairs(const Area& area);  // of rows and keys
+
+constexpr int kRowBlocks = 16;
+// Returns the kRowBlocks + 1 borders of blocks of rows. Borders of contiguous and zigzag layouts
+// are among them if 16 is a multiple of the parts. Blocks of short sequences may hold no row.
+std::vector<int64_t> block_borders(const WholeProblem& whole);
+// Returns the ranges, cut at the borders of blocks.
+std::vector<Range> cut_at_blocks(const WholeProblem& whole, const std::vector<Range>& rows);
 
 constexpr int64_t kLayoutGrain = 128;  // rows: borders of layouts are multiples of it
 constexpr int kMostRanks = 4096;

@@ -28,7 +28,10 @@ class Maker {
     for (int to = 0; to < world_; ++to)
       for (int from = 0; from < world_; ++from) transfer_needed(Payload::kKv, from, to, from, to);
     ++round_;
-    for (const Area& area : areas_of(whole_, held(rank_))) launch(area, all_heads());
+    const std::vector<Range>& mine = held(rank_);
+    for (const Area& area :
+         areas_of(whole_, whole_.world_invariant ? cut_at_blocks(whole_, mine) : mine))
+      launch(area, all_heads());
     if (pass_ == Pass::kForward) return steps_;
     for (int to = 0; to < world_; ++to)
       for (int from = 0; from < world_; ++from) transfer_needed(Payload::kDkv, from, to, to, from);
@@ -214,6 +217,24 @@ int64_t bytes_of_all(const WholeProblem& whole, const Layout& layout, Algorithm 
   return bytes;
 }
 
+void check_world_invariant(const WholeProblem& whole, const Layout& layout, Algorithm algorithm) {
+  if (algorithm != Algorithm::kGather)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("world_invariant is asked with algorithm {}, whose launches depend on "
+                            "the number of ranks; must be gather",
+                            algorithm_name(algorithm)));
+  const std::vector<int64_t> borders = block_borders(whole);
+  for (const std::vector<Range>& ranges : layout)
+    for (const Range range : ranges)
+      for (const int64_t token : {range.first, range.end})
+        if (!std::binary_search(borders.begin(), borders.end(), token))
+          throw Error(ErrorCode::kUnsupported,
+                      fmt::format("world_invariant is asked and layout has a border at token {}; "
+                                  "must be at borders of {} equal blocks: contiguous on 1, 2, 4, 8 "
+                                  "or 16 ranks, or zigzag on 1, 2, 4 or 8",
+                                  token, kRowBlocks));
+}
+
 bool can_exchange(const Problem& p, int world) {
   return p.num_heads_q % world == 0 && (p.num_heads_kv % world == 0 || world % p.num_heads_kv == 0);
 }
@@ -230,8 +251,10 @@ std::string_view payload_name(Payload payload) {
   return kNames[static_cast<int>(payload)];
 }
 
-void check_algorithm(const WholeProblem& whole, Algorithm algorithm, int world) {
+void check_algorithm(const WholeProblem& whole, const Layout& layout, Algorithm algorithm) {
   const Problem& p = whole.problem;
+  const int world = static_cast<int>(layout.size());
+  if (whole.world_invariant) check_world_invariant(whole, layout, algorithm);
   if (algorithm != Algorithm::kExchange || can_exchange(p, world)) return;
   throw Error(
       ErrorCode::kUnsupported,

@@ -39,12 +39,14 @@ struct Step {
   // key. Negative: open.
   int64_t left = -1, right = -1;
   int64_t bytes = 0;  // of a transfer
+
+  bool operator==(const Step&) const = default;
 };
 
 using Schedule = std::vector<Step>;
 
-// Throws kUnsupported if the algorithm cannot serve the problem.
-void check_algorithm(const WholeProblem& whole, Algorithm algorithm, int world);
+// Throws kUnsupported if the algorithm cannot serve the problem with this layout.
+void check_algorithm(const WholeProblem& whole, const Layout& layout, Algorithm algorithm);
 // Returns the steps of one rank, in order. k and v of a backward are transferred again by kGather
 // and kRing. kExchange keeps q, k, v, o and lse of its forward.
 Schedule make_schedule(const WholeProblem& whole, const Layout& layout, Algorithm algorithm,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text form of schedules, for the C interface; see schedule.hpp.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "generator/core/group/schedule.hpp"
 #include "generator/core/problem/problem_values.hpp"
@@ -14,7 +15,7 @@ using problem_values::parse_number;
 struct Request {
   int world = 0, rank = 0;
   std::string_view layout = "auto", algorithm = "auto";
-  bool training = false;
+  bool training = false, world_invariant = false;
   std::vector<int64_t> documents;
 };
 
@@ -51,10 +52,13 @@ Request parse_request(std::string_view text) {
       request.algorithm = value;
     else if (key == "training")
       request.training = parse_number<int>(key, value, "0 or 1") != 0;
+    else if (key == "world_invariant")
+      request.world_invariant = parse_number<int>(key, value, "0 or 1") != 0;
     else if (key == "documents")
       request.documents = parse_documents(value);
     else
-      refuse("group key", key, "world, rank, layout, algorithm, training or documents");
+      refuse("group key", key,
+             "world, rank, layout, algorithm, training, world_invariant or documents");
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }
   if (request.world < 1 || request.world > kMostRanks)
@@ -65,6 +69,7 @@ Request parse_request(std::string_view text) {
 }
 
 Algorithm algorithm_of(const Request& request, const WholeProblem& whole, const Layout& layout) {
+  if (request.algorithm == "auto" && whole.world_invariant) return Algorithm::kGather;
   if (request.algorithm == "auto") return choose_algorithm(whole, layout, request.training);
   for (const Algorithm one : {Algorithm::kGather, Algorithm::kExchange, Algorithm::kRing})
     if (algorithm_name(one) == request.algorithm) return one;
@@ -87,13 +92,15 @@ std::string line_of(const Step& s) {
 
 std::string schedule_text(const Problem& problem, std::string_view text) {
   Request request = parse_request(text);
-  const WholeProblem whole{problem, std::move(request.documents)};
+  const WholeProblem whole{problem, std::move(request.documents), request.world_invariant};
   validate(whole);
   const Layout layout = parse_layout(request.layout, whole, request.world);
   const Algorithm algorithm = algorithm_of(request, whole, layout);
-  check_algorithm(whole, algorithm, request.world);
+  check_algorithm(whole, layout, algorithm);
   std::string lines =
       fmt::format("layout {}\nalgorithm {}\n", to_text(layout), algorithm_name(algorithm));
+  if (whole.world_invariant)
+    lines += fmt::format("blocks {}\n", fmt::join(block_borders(whole), " "));
   for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
     lines += pass == Pass::kForward ? "forward" : "backward";
     Schedule mine;

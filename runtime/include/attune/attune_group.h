@@ -23,12 +23,16 @@ extern "C" {
  *                tokens of each rank, such as 0-128+384-512/128-384
  *   algorithm    "gather", "exchange", "ring", or "auto" (default): gather or exchange, by bytes
  *   training     1: "auto" counts the bytes of the backward pass too
+ *   world_invariant  1: each launch has rows of one of 16 blocks of the sequence, so launches are
+ *                the same for each number of ranks. algorithm must be gather, and the layout
+ *                contiguous on 1, 2, 4, 8 or 16 ranks, or zigzag on 1, 2, 4 or 8
  *   documents    first tokens of documents and the length, such as 0:100:512
  * Borders of the named layouts are multiples of 128 tokens; a rank may hold none.
  *
  * Lines, with [first, end) for each range:
  *   layout TEXT
  *   algorithm NAME
+ *   blocks BORDER ..       (with world_invariant: the first rows of the 16 blocks, and the length)
  *   forward BYTES ..       (that each rank receives; the steps of this rank follow)
  *   transfer ROUND WHAT FROM TO TOKEN_FIRST TOKEN_END HEAD_FIRST HEAD_END BYTES
  *   launch ROUND ROW_FIRST ROW_END KEY_FIRST KEY_END HEAD_FIRST HEAD_END LEFT RIGHT

@@ -182,7 +182,8 @@ CONFIGS = (
      "scheduler=2,pack_heads=64"),
     # Lists of keys: places and positions, entries of -1, fewer heads than rows.
     *(("mla_sm90", LATENT + f",heads={heads},batch=3,seqlen_q=2,key_indices={indices},listed_keys=150", "")
-      for heads, indices in (("16/1", "places,page_size=3"), ("128/1", "positions,page_size=64"), ("40/1", "positions"))),
+      for heads, indices in (("16/1", "places,page_size=3"), ("128/1", "positions,page_size=64"),
+                             ("40/1", "positions"))),
     *(("decode_sm80", CACHE.replace(",mask=causal_bottom_right", "") + f",key_indices={indices},listed_keys=150", "")
       for indices in ("places,page_size=16", "positions,page_size=3,softcap=30", "positions")),
     # Rows appended to a cache, and merges.

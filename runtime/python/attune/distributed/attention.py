@@ -2,18 +2,20 @@
 """attention() of one sequence that is spread over the ranks of a group, with gradients; explain() and verify()."""
 import torch
 
+from ..core.flags import flag
 from ..core.problem import problem_text, window_sides
 from ..core.torch_state import autocast_dtype, records_gradients, untraced
 from ..ops.padding import is_between
 from ..score.programs import bind
-from .features import (CHOICES, LEARNED, OF_PROBLEM, OF_ROWS, PROGRAMS, algorithm_for, check_algorithm, check_keywords,
-                       check_seeds, chunked, numbers_of, seeds_of, tensors_of, told_of, without_seeds)
+from .features import (CHOICES, LEARNED, OF_PROBLEM, OF_ROWS, PROGRAMS, algorithm_for, check_algorithm, check_invariant,
+                       check_keywords, check_seeds, chunked, is_causal, numbers_of, seeds_of, tensors_of,
+                       told_of, without_seeds)
 from .group import Group, GroupError, key_of
 from .layout import Layout
 from .plan import ALGORITHMS, make_plan
 from .run import BACKWARD, FORWARD, Run
 
-_OWN = ("group", "layout", "algorithm", "return_lse")
+_OWN = ("group", "layout", "algorithm", "return_lse", "world_invariant")
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 _TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float32: 1e-4}  # of verify(), of the largest value
 
@@ -85,7 +87,7 @@ def _programs_of(given):
     return texts
 
 
-def _described(q, k, v, group, layout, algorithm, return_lse, training, given, seeds):
+def _described(q, k, v, group, layout, algorithm, return_lse, training, invariant, given, seeds):
     """Returns the text that ranks compare, and the Run with its features."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm is {algorithm!r}; must be one of {', '.join(ALGORITHMS)}")
@@ -96,26 +98,31 @@ def _described(q, k, v, group, layout, algorithm, return_lse, training, given, s
     text = _whole_text(q, k, v, layout, given)
     features = tensors_of(q, layout, given)
     algorithm = algorithm_for(given, algorithm, layout.documents)
-    plan = make_plan(text, group.world, group.rank, layout.text, algorithm, layout.documents, training)
+    plan = make_plan(text, group.world, group.rank, layout.text, algorithm, layout.documents, training, invariant)
     check_algorithm(given, plan.algorithm)
     given = chunked({**given, **numbers_of(given)}, plan.algorithm)
+    if invariant:
+        check_invariant(given, features)
+        given["deterministic"] = True
     choices = {name: given[name] for name in CHOICES if given.get(name) is not None}
     told = told_of(features, layout)
     told |= {name: choices.get(name) for name in CHOICES if name not in ("context", *PROGRAMS)}
-    others = f"algorithm={algorithm},return_lse={return_lse},training={training},features={told | _programs_of(given)}"
+    others = (f"algorithm={algorithm},return_lse={return_lse},training={training},world_invariant={invariant},"
+              f"features={told | _programs_of(given)}")
     shapes = {name: x.shape for name, x in features.items()}
-    run = Run(group, layout, plan, (q.shape[2], k.shape[2]), choices, window_sides(given.get("window"))[0], shapes)
+    run = Run(group, layout, plan, (q.shape[2], k.shape[2]), choices, window_sides(given.get("window"))[0], shapes,
+              is_causal(given))
     features.update({name: torch.zeros((), dtype=torch.int64, device=q.device) for name in seeds})
     run.rehearse(q, k, v, features, return_lse, training)
     steps = f"{plan.algorithm}, received {plan.forward.received} and {plan.backward.received}"
     return f"problem {text},{others},{layout.told},plan={steps}", run
 
 
-def _key(q, k, v, layout, algorithm, return_lse, training, given, seeds):
+def _key(q, k, v, layout, algorithm, return_lse, training, invariant, given, seeds):
     shapes = tuple((x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in (q, k, v))
     known = tuple((name, key_of(given[name])) for name in sorted(given))
     of_seeds = tuple(key_of(x) if isinstance(x, torch.Tensor) else type(x) for x in seeds.values())
-    return shapes, layout.told, algorithm, return_lse, training, known, of_seeds
+    return shapes, layout.told, algorithm, return_lse, training, invariant, known, of_seeds
 
 
 def _cast(q, k, v):
@@ -133,19 +140,21 @@ def _check_group(group, layout):
         raise TypeError("layout must be a Layout that group.layout() made for this group")
 
 
-def _run_of(q, k, v, group, layout, algorithm, return_lse, given):
+def _run_of(q, k, v, group, layout, algorithm, return_lse, given, world_invariant=False):
     """Returns the Run, whether autograd records the call, and the tensors of features."""
+    invariant = flag("world_invariant", world_invariant)
     _check_group(group, layout)
     given, seeds = without_seeds(given)
     training = records_gradients(q, k, v, *(given.get(name) for name in LEARNED))
     run = group.agreed(
-        _key(q, k, v, layout, algorithm, return_lse, training, given, seeds),
-        lambda: _described(q, k, v, group, layout, algorithm, return_lse, training, given, seeds))
+        _key(q, k, v, layout, algorithm, return_lse, training, invariant, given, seeds),
+        lambda: _described(q, k, v, group, layout, algorithm, return_lse, training, invariant, given, seeds))
     return run, training, tensors_of(q, layout, given) | seeds_of(q, group, seeds)
 
 
 @untraced
-def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse=False, **choices):
+def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse=False, world_invariant=False,
+              **choices):
     """Returns attention over the whole sequence for this rank's rows. All ranks of the group must call it, in the same
     order; so does autograd's backward, which all ranks must run if one does.
 
@@ -165,6 +174,11 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
     all rows; num_heads_q must be a multiple of the ranks, and num_heads_kv a multiple or a divisor. "auto": the one of
     the two by which ranks receive fewer bytes, by formula; nothing is measured yet.
 
+    world_invariant: True gives o, lse and gradients of q, k and v the same bits for any number of ranks, also for one.
+    Launches then have rows of one of 16 blocks of the sequence, by algorithm "gather", and gradients of k and v are
+    added along a fixed tree. Layouts: contiguous on 1, 2, 4, 8 or 16 ranks, zigzag on 1, 2, 4 or 8. All ranks must have
+    equal devices, stores and libraries. Gradients of tensors other than a bias of all rows are refused.
+
     Returns o [batch, length, num_heads_q, head_dim_v], or with return_lse (o, lse [batch, num_heads_q, length]).
     Gradients of k and v are fp32 sums over the ranks, added in the order of ranks: equal in every run if the kernels
     are (deterministic=True). Gradients of relative_bias, alibi_slopes and sinks, and of a bias whose row axis is 1, are
@@ -175,7 +189,7 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
     about any call), if one of them refuses it or cannot compile it, or if a transfer fails; ValueError, TypeError and
     attune.Error as attune.attention() does."""
     choices["mask"], (q, k, v) = mask, _cast(q, k, v)
-    run, training, features = _run_of(q, k, v, group, layout, algorithm, return_lse, choices)
+    run, training, features = _run_of(q, k, v, group, layout, algorithm, return_lse, choices, world_invariant)
     if training:
         return _Attention.apply(run, return_lse, tuple(features), q, k, v, *features.values())
     o, lse, *_ = FORWARD[run.plan.algorithm](run, q, k, v, features, return_lse)
@@ -183,10 +197,10 @@ def attention(q, k, v, *, group, layout, mask=None, algorithm="auto", return_lse
 
 
 @untraced
-def explain(q, k, v, *, group, layout, algorithm="auto", return_lse=False, **choices):
+def explain(q, k, v, *, group, layout, algorithm="auto", return_lse=False, world_invariant=False, **choices):
     """Returns a text: the algorithm, the bytes that each rank receives, and the launches of this rank. Arguments are
     those of attention(). All ranks must call it; computes nothing."""
-    run, training, _ = _run_of(*_cast(q, k, v), group, layout, algorithm, return_lse, choices)
+    run, training, _ = _run_of(*_cast(q, k, v), group, layout, algorithm, return_lse, choices, world_invariant)
     plan = run.plan
     lines = [f"rank {group.rank} of {group.world}: algorithm {run.plan.algorithm}, layout {layout.text}"]
     for name, steps in (("forward", plan.forward), ("backward", plan.backward))[:2 if training else 1]:
@@ -244,6 +258,6 @@ def _alone(q, k, v, layout, choices):
             choices[name] = layout.unshard(x, -2)
     alone = Layout(_Alone, layout.seqlen, layout.documents, f"0-{layout.seqlen}")
     choices, seeds = without_seeds(choices)
-    _, run = _described(*whole, _Alone, alone, "auto", False, False, choices, seeds)
+    _, run = _described(*whole, _Alone, alone, "auto", False, False, False, choices, seeds)
     features = tensors_of(whole[0], alone, choices) | seeds_of(q, _Alone, seeds)
     return FORWARD[run.plan.algorithm](run, *whole, features, False)[0]

@@ -59,6 +59,16 @@ def check_algorithm(given, algorithm):
                          "with one alone; must have mask='causal', or algorithm='exchange'")
 
 
+def check_invariant(given, features):
+    """Raises for gradients that are the parts of ranks: their sum depends on the number of ranks."""
+    if given.get("deterministic") is False:
+        raise ValueError("deterministic is False with world_invariant; must be left out or True")
+    for name, x in features.items():
+        if x.requires_grad and not (name in OF_ROWS and x.shape[2] > 1):
+            raise ValueError(f"{name} requires a gradient, and world_invariant serves gradients of q, k, v and a bias "
+                             "of all rows alone; must be given as x.detach()")
+
+
 def chunked(given, algorithm):
     """Returns the keywords with chunk as a mask_mod, if launches do not begin with the first key of the whole."""
     size, shown = given.get("chunk"), given.get("mask_mod")

@@ -71,11 +71,11 @@ def document_of(launch, layout):
     return number, borders[number]
 
 
-def _parts(run, steps, q, k):
-    """Yields the Parts of a pass. Dropout counts the heads of all batch entries, so a launch with some of the heads
+def _parts(run, launches, q, k):
+    """Yields the Parts of launches. Dropout counts the heads of all batch entries, so a launch with some of the heads
     takes one entry. A packed document counts as batch entries of its own."""
     entries = q.tensor.shape[0]
-    for launch in run.launches(steps):
+    for launch in launches:
         if not run.drops:
             yield Part(run, launch, q, k, slice(None), (0, 0, 0))
             continue
@@ -109,7 +109,7 @@ def attend_all(run, steps, q, k, v, features):
     x = q.tensor
     o = x.new_empty((*x.shape[:3], v.tensor.shape[3]))
     lse = x.new_empty((x.shape[0], x.shape[2], x.shape[1]), dtype=torch.float32)
-    for part in _parts(run, steps, q, k):
+    for part in _parts(run, run.launches(steps), q, k):
         out = o[part.batch, part.rows]
         found = attend(part.of_rows(x), k.tensor[part.batch, part.keys], v.tensor[part.batch, part.keys],
                        out=None if part.front else out, return_lse=True, **_options(run, part, features))
@@ -140,13 +140,14 @@ def _score_gradients(part, given, features, learned, options, totals):
         totals[name][index_of(name, x, part)] += found if axis is None else part.own(found, axis)
 
 
-def differentiate_all(run, steps, dout, q, k, v, o, lse, dlse, features, learned, adds):
+def differentiate_all(run, launches, dout, q, k, v, o, lse, dlse, features, learned, adds, into=None):
     """Returns dq, dk, dv, and the gradients of the features in `learned` by name, fp32. adds: keys have several
-    launches, or several ranks, and gradients are fp32 sums."""
+    launches, or several ranks, and gradients are fp32 sums. into: dq and these gradients, to which launches add."""
     x = q.tensor
-    made = [torch.zeros_like(y, dtype=torch.float32 if adds else y.dtype) for y in (x, k.tensor, v.tensor)]
-    totals = {name: torch.zeros_like(features[name], dtype=torch.float32) for name in learned}
-    for part in _parts(run, steps, q, k):
+    dq, totals = into or (torch.zeros_like(x, dtype=torch.float32 if adds else x.dtype),
+                          {name: torch.zeros_like(features[name], dtype=torch.float32) for name in learned})
+    made = [dq, *(torch.zeros_like(y, dtype=torch.float32 if adds else y.dtype) for y in (k.tensor, v.tensor))]
+    for part in _parts(run, launches, q, k):
         keys = part.batch, part.keys
         given = (part.of_rows(dout), part.of_rows(x), k.tensor[keys], v.tensor[keys], part.of_rows(o),
                  part.of_lse(lse))

@@ -19,10 +19,11 @@ Pass = namedtuple("Pass", "received transfers launches joins")
 
 
 class Plan:
-    """A schedule: ranges (of each rank), algorithm, forward and backward (see Pass)."""
+    """A schedule: ranges (of each rank), algorithm, forward and backward (see Pass). blocks: the borders of blocks of
+    rows if launches are the same for each number of ranks, else ()."""
 
     def __init__(self, text):
-        self.text = text
+        self.text, self.blocks = text, ()
         for line in text.splitlines():
             word, *values = line.split(" ")
             if word == "layout":
@@ -30,6 +31,8 @@ class Plan:
                 self.ranges = ranges_of(values[0])
             elif word == "algorithm":
                 self.algorithm = values[0]
+            elif word == "blocks":
+                self.blocks = tuple(map(int, values))
             elif word in ("forward", "backward"):
                 steps = Pass(tuple(map(int, values)), [], [], [])
                 setattr(self, word, steps)
@@ -53,10 +56,13 @@ class Plan:
 
 
 @lru_cache(maxsize=256)
-def make_plan(problem, world, rank, layout, algorithm="auto", documents=None, training=False):
+def make_plan(problem, world, rank, layout, algorithm="auto", documents=None, training=False,
+              world_invariant=False):
     """Returns the Plan of a rank. problem: the problem of the whole, as text. layout: a kind, or the text of ranges.
     Raises attune.Error if the library refuses it."""
     request = f"world={world},rank={rank},layout={layout},algorithm={algorithm},training={int(training)}"
+    if world_invariant:
+        request += ",world_invariant=1"
     if documents is not None:
         request += f",documents={':'.join(map(str, documents))}"
     return Plan(module.group_schedule(module.problem(problem.encode(), ()), request.encode()))

@@ -1,77 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the steps of a Plan: moves tensors by the group, and launches on slices (launches.py). Used by attention.py."""
-import math
-from collections import namedtuple
-
 import torch
 
 from ..core.preparing import noted_plans
 from .features import OF_ROWS
+from .invariant import invariant_backward
 from .launches import attend_all, differentiate_all, with_whole_keys
+from .moves import Held, Item, Route, overlaps
 from .plan import Pass
-
-
-class Held:
-    """A tensor [batch, tokens, heads, x] that holds some tokens and heads of the whole. ranges: its tokens, rising."""
-
-    def __init__(self, tensor, ranges, first_head=0):
-        self.tensor, self.ranges, self.first_head = tensor, ranges, first_head
-
-    def slice_of(self, tokens):
-        """Returns the tokens' slice, or None if they are not in one range."""
-        offset = 0
-        for first, end in self.ranges:
-            if first <= tokens[0] and tokens[1] <= end:
-                return slice(offset + tokens[0] - first, offset + tokens[1] - first)
-            offset += end - first
-        return None
-
-    def index(self, tokens, heads):
-        """Returns the index of these tokens and heads."""
-        rows = self.slice_of(tokens)
-        if rows is None:
-            raise RuntimeError(f"internal error: tokens {tokens} are not in {self.ranges}")
-        return slice(None), rows, slice(heads[0] - self.first_head, heads[1] - self.first_head)
-
-    def part(self, tokens, heads):
-        """Returns a view of these tokens and heads."""
-        return self.tensor[self.index(tokens, heads)]
-
-    def heads(self):
-        return self.first_head, self.first_head + self.tensor.shape[2]
-
-
-def overlaps(ranges, others):
-    """Yields the ranges of tokens that are in both."""
-    for one in ranges:
-        for first, end in others:
-            if max(one[0], first) < min(one[1], end):
-                yield max(one[0], first), min(one[1], end)
-
-
-# An exchange sends transfers of `what` from `source` (a Held) to take(transfer, part). width: the last axis.
-Item = namedtuple("Item", "what source width take")
-
-
-class Route:
-    """The order of the parts that an exchange of items sends and receives: by ranks.
-
-    sent: pairs of an item's number and an index into its source. coming: pairs of an item's number and a Transfer.
-    shapes, sizes: of the parts that come. sent_counts, coming_counts: elements for each rank."""
-
-    def __init__(self, items, sent, coming, world):
-        batch = items[0].source.tensor.shape[0]
-        shape = lambda number, step: (batch, step.tokens[1] - step.tokens[0], step.heads[1] - step.heads[0],
-                                      items[number].width)
-        self.what = " and ".join(dict.fromkeys(item.what for item in items))
-        self.sent = [(number, items[number].source.index(step.tokens, step.heads)) for number, step in sent]
-        self.coming, self.shapes = coming, [shape(*pair) for pair in coming]
-        self.sizes = [math.prod(one) for one in self.shapes]
-        self.sent_counts, self.coming_counts = [0] * world, [0] * world
-        for number, step in sent:
-            self.sent_counts[step.target] += math.prod(shape(number, step))
-        for size, (_, step) in zip(self.sizes, coming):
-            self.coming_counts[step.source] += size
 
 
 class _Unmoved:
@@ -88,10 +24,11 @@ class Run:
     """One call: its plan, and the choices of attention() that all launches share. heads: (of q, of k and v).
     window_left: keys that the problem shows before a row; below 0: all. shapes: of the features' tensors, by name."""
 
-    def __init__(self, group, layout, plan, heads, choices, window_left, shapes):
+    def __init__(self, group, layout, plan, heads, choices, window_left, shapes, is_causal=False):
         self.group, self.layout, self.plan, self.choices = group, layout, plan, choices
         self.window_left, self.shapes, self.drops = window_left, shapes, "dropout_p" in choices
         self.heads_q, self.heads_kv = heads
+        self.is_causal = is_causal
         self._kept = {}  # what calls find once: routes and indices
 
     def rehearse(self, q, k, v, features, return_lse, training):
@@ -117,6 +54,12 @@ class Run:
 
     def held(self, x):
         return Held(x, self.layout.mine)
+
+    def kept(self, key, make):
+        """Returns what make() made for this key at the first call."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     # ---- Transfers ----
 
@@ -189,12 +132,9 @@ class Run:
 
     def rows_of_features(self, steps, what, one_head):
         """Returns a pass with the transfers of `what`, as those of "rows". one_head: the tensor has one for all."""
-        key = id(steps), what, one_head
-        if key not in self._kept:
-            moved = [step._replace(what="rows", heads=(0, 1) if one_head else step.heads) for step in steps.transfers
-                     if step.what == what]
-            self._kept[key] = Pass(steps.received, moved, [], [])
-        return self._kept[key]
+        moved = lambda: [step._replace(what="rows", heads=(0, 1) if one_head else step.heads)
+                         for step in steps.transfers if step.what == what]
+        return self.kept((id(steps), what, one_head), lambda: Pass(steps.received, moved(), [], []))
 
     def add_up(self, steps, sources, likes, what="dkv"):
         """Returns the gradients of this rank's k and v: contributions of all ranks, added as fp32 in the order of
@@ -221,10 +161,8 @@ class Run:
         """Returns the launches of a pass."""
         if not (self.drops and steps.launches):
             return steps.launches
-        key = id(steps), "launches"
-        if key not in self._kept:
-            self._kept[key] = [with_whole_keys(one, self.layout, self.window_left) for one in steps.launches]
-        return self._kept[key]
+        return self.kept((id(steps), "launches"), lambda: [
+            with_whole_keys(one, self.layout, self.window_left) for one in steps.launches])
 
 
 # ---- Gather: keys come to the rows ----
@@ -256,8 +194,10 @@ def gather_backward(run, dout, dlse, kept, features, learned):
     q, k, v, o, lse = kept
     steps = run.plan.backward
     keys, values = _with_keys(run, steps, k, v)
-    dq, dk, dv, of_features = differentiate_all(run, steps, dout, run.held(q), keys, values, o, lse, dlse, features,
-                                                learned, adds=True)
+    if run.plan.blocks:
+        return invariant_backward(run, steps, dout, run.held(q), keys, values, o, lse, dlse, features, learned, (k, v))
+    dq, dk, dv, of_features = differentiate_all(run, run.launches(steps), dout, run.held(q), keys, values, o, lse, dlse,
+                                                features, learned, adds=True)
     dk, dv = run.add_up(steps, (Held(dk, keys.ranges), Held(dv, keys.ranges)), (k, v))
     return dq.to(q.dtype), dk, dv, of_features
 
@@ -331,7 +271,7 @@ def exchange_backward(run, dout, dlse, kept, features, learned):
         dlse = _to_heads(run, steps, ("dout",), (_columns(dlse),), (heads,))[0].tensor[..., 0].transpose(1, 2)
     repeated = run.heads_kv < run.group.world  # several ranks compute one head of k
     held = (Held(q, whole, heads[0]), Held(k, whole, of_kv[0]), Held(v, whole, of_kv[0]))
-    dq, dk, dv, of_features = differentiate_all(run, steps, dout, *held, o, lse, dlse, features, learned,
+    dq, dk, dv, of_features = differentiate_all(run, run.launches(steps), dout, *held, o, lse, dlse, features, learned,
                                                 adds=repeated)
     dq = run.give_back(steps, ("dq",), (Held(dq.to(q.dtype), whole, heads[0]),))[0]
     likes = [x.new_empty((x.shape[0], run.layout.length, run.heads_kv, x.shape[3])) for x in (k, v)]

@@ -175,6 +175,58 @@ TEST(Schedule, ChoosesByBytes) {
   EXPECT_EQ(chosen("32/8", 3, true), Algorithm::kGather);  // heads cannot be dealt
 }
 
+// Returns the launches of all ranks, by their first rows and keys.
+std::vector<Step> launches_of_all(const WholeProblem& whole, const Layout& layout, Pass pass) {
+  std::vector<Step> launches;
+  for (int rank = 0; rank < static_cast<int>(layout.size()); ++rank)
+    for (Step step : make_schedule(whole, layout, Algorithm::kGather, pass, rank))
+      if (step.kind == StepKind::kLaunch) {
+        step.round = 0;
+        launches.push_back(step);
+      }
+  std::sort(launches.begin(), launches.end(), [](const Step& a, const Step& b) {
+    return std::pair(a.tokens.first, a.keys.first) < std::pair(b.tokens.first, b.keys.first);
+  });
+  return launches;
+}
+
+TEST(Schedule, LaunchesDoNotDependOnTheNumberOfRanksIfAsked) {
+  rc::check([] {
+    WholeProblem whole = drawn_problem();
+    whole.world_invariant = true;
+    whole.problem.seqlen_q = whole.problem.seqlen_kv *= 4;
+    if (!whole.documents.empty()) whole.documents.back() = whole.problem.seqlen_q;
+    const std::vector<Step> wanted =
+        launches_of_all(whole, make_layout(LayoutKind::kContiguous, whole, 1, 0), Pass::kForward);
+    for (const int world : {2, 4, 8, 16})
+      for (const LayoutKind kind : {LayoutKind::kContiguous, LayoutKind::kZigzag}) {
+        const Layout layout = make_layout(kind, whole, world, 0);
+        if (world == 16 && kind == LayoutKind::kZigzag) continue;
+        check_algorithm(whole, layout, Algorithm::kGather);
+        for (const Pass pass : {Pass::kForward, Pass::kBackward})
+          RC_ASSERT(launches_of_all(whole, layout, pass) == wanted);
+      }
+  });
+}
+
+TEST(Schedule, RefusesToBeInvariantByName) {
+  WholeProblem whole = whole_of("heads=4,seqlen=9000");
+  whole.world_invariant = true;
+  const auto refused = [&](LayoutKind kind, int world, Algorithm algorithm) -> std::string {
+    try {
+      check_algorithm(whole, make_layout(kind, whole, world, 0), algorithm);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "served";
+  };
+  EXPECT_EQ(refused(LayoutKind::kContiguous, 8, Algorithm::kGather), "served");
+  EXPECT_THAT(refused(LayoutKind::kContiguous, 3, Algorithm::kGather),
+              HasSubstr("layout has a border at token 3072; must be at borders of 16"));
+  EXPECT_THAT(refused(LayoutKind::kContiguous, 2, Algorithm::kExchange),
+              HasSubstr("world_invariant is asked with algorithm exchange"));
+}
+
 TEST(Layout, HoldsEachTokenOnce) {
   EXPECT_TRUE(rc::check([] {
     const WholeProblem whole = drawn_problem();
