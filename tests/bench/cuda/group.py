@@ -26,6 +26,7 @@ HEAD_DIM, MARK = 128, "GROUP-RESULT "
 PARTS = {
     "check": ("check", 4096, 8, 2, 240), "64k": ("attune", 65536, 32, 8, 120), "16k": ("attune", 16384, 32, 8, 90),
     "64k, 32/32": ("attune", 65536, 32, 32, 120), "decode": ("decode", 131072, 32, 8, 120),
+    "invariant 16k": ("invariant", 16384, 32, 8, 90), "invariant 64k": ("invariant", 65536, 32, 8, 120),
     "torch 16k": ("torch", 16384, 32, 8, 90),
     "torch 64k": ("torch", 65536, 32, 8, 120)}
 
@@ -229,6 +230,12 @@ def decode_part(seqlen, heads, kv_heads):
     yield from group_decode.times(timed, host_us, difference, seqlen, heads, kv_heads)
 
 
+def invariant_part(seqlen, heads, kv_heads):
+    import group_invariant
+    *whole, dout = operands(seqlen, heads, kv_heads)
+    yield from group_invariant.times(timed, gradients, seqlen, whole, dout)
+
+
 def run_part(name, rank, world, port):
     """Runs a part on this rank. Rank 0 prints each value as soon as it is known."""
     import datetime
@@ -239,7 +246,8 @@ def run_part(name, rank, world, port):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=limit), device_id=torch.device("cuda", rank))
-    part = {"attune": attune_part, "torch": torch_part, "check": check_part, "decode": decode_part}[kind]
+    part = {"attune": attune_part, "torch": torch_part, "check": check_part, "decode": decode_part,
+            "invariant": invariant_part}[kind]
     for key, value in part(seqlen, heads, kv_heads):
         if dist.get_rank() == 0:
             print(MARK + json.dumps([key, value]), flush=True)
