@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that the steps of a Plan move. They hold some tokens and heads of the whole; a Route is the order in which
-an exchange sends their parts. Used by run.py and invariant.py."""
+"""The tensors that the steps of a Plan move. They hold some tokens and heads of the whole; a Route is the order in
+which an exchange sends their parts. Used by run.py and invariant.py."""
 import math
 from collections import namedtuple
 
