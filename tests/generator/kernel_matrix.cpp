@@ -82,8 +82,9 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                       dtypes, dims, lists))));
   for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
     for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
-      for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",
-                                ",packed_q=1,packed_kv=1", ",page_size=64,batch_invariant=1"})
+      for (const char* pages :
+           {"", ",page_size=64", ",page_size=16,packed_q=1", ",packed_q=1,packed_kv=1",
+            ",page_size=64,batch_invariant=1", ",page_size=1", ",page_size=12,packed_q=1"})
         specs->push_back(spec_of(parse_problem(fmt::format(
             "op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_kv=4096,v_in_k=1,mask=causal_"
             "bottom_right{}{}",

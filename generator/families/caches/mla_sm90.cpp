@@ -45,6 +45,12 @@ int consumers_of(const Config& config) { return mla_consumers(as_int(config, "ro
 
 bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
 
+// True if the kernel gathers keys by cp.async, because TMA boxes would have too few of them
+// (cuda/mla_sm90/gathered_keys.cuh).
+bool gathers_keys(const KernelSpec& spec) {
+  return has_lists(spec) || spec.cache.page_size % kLeastBoxRows != 0;
+}
+
 MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
   return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"), has_lists(spec));
 }
@@ -144,19 +150,21 @@ class MlaSm90 final : public KernelTemplate {
     return part;
   }
 
-  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    return {{"bool", "kMla", "true"},
-            {"int", "kBlockM", std::to_string(kWarpgroupRows)},
-            {"int", "kBlockN", std::to_string(kMlaKeys)},
-            {"int", "kBlocksPerSm", "1"},
-            {"int", "kKvSlots", std::to_string(kMlaSlots)},
-            {"int", "kKvRing", "0"},
-            {"int", "kOverlap", "0"},
-            {"int", "kL2SectionMb", "0"},
-            {"int", "kOStaging", "0"},
-            {"int", "kRescaleThreshold", "8"},
-            {"int", "kKvSplits", "1"}};
+    std::vector<Constant> constants{{"bool", "kMla", "true"},
+                                    {"int", "kBlockM", std::to_string(kWarpgroupRows)},
+                                    {"int", "kBlockN", std::to_string(kMlaKeys)},
+                                    {"int", "kBlocksPerSm", "1"},
+                                    {"int", "kKvSlots", std::to_string(kMlaSlots)},
+                                    {"int", "kKvRing", "0"},
+                                    {"int", "kOverlap", "0"},
+                                    {"int", "kL2SectionMb", "0"},
+                                    {"int", "kOStaging", "0"},
+                                    {"int", "kRescaleThreshold", "8"},
+                                    {"int", "kKvSplits", "1"}};
+    if (gathers_keys(spec)) constants.push_back({"bool", "kGathersKeys", "true"});
+    return constants;
   }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
@@ -183,7 +191,7 @@ class MlaSm90 final : public KernelTemplate {
     step.early = true;  // waits for the previous grid before it reads lengths
     const int box_rows =
         spec.cache.page_size > 0 ? std::gcd(spec.cache.page_size, kMlaKeys) : kMlaKeys;
-    if (!has_lists(spec))
+    if (!gathers_keys(spec))
       step.tensor_maps.push_back({.tensor = Operand::kK,
                                   .box_columns = kPanelColumns,
                                   .box_rows = box_rows,
@@ -278,9 +286,6 @@ class MlaSm90 final : public KernelTemplate {
           "gqa_ratio is {}; with lists of keys this template serves groups of up to "
           "{} heads, or multiples of that",
           spec.gqa_ratio, kWarpgroupRows);
-    if (!has_lists(spec) && spec.cache.page_size % kLeastBoxRows != 0)
-      return fmt::format("page_size is {}; this template serves multiples of {} keys",
-                         spec.cache.page_size, kLeastBoxRows);
     return std::nullopt;
   }
 };

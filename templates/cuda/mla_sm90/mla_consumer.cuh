@@ -61,7 +61,7 @@ class MlaConsumer {
     if (half_ == 1) own.advance();
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
-    if (!kKeyLists && keys < kBlockN) clear_values(max(keys, 0));
+    if (!kGathersKeys && keys < kBlockN) clear_values(max(keys, 0));
     int block = tile.last_block;
     if (half_ == 1 && block == tile.first_block) {
       multiply_other(true, o, rows);

@@ -73,7 +73,7 @@ class KeysFirstConsumer {
     }
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
-    if (!kKeyLists && keys < kBlockN) clear_values(max(keys, 0));
+    if (!kGathersKeys && keys < kBlockN) clear_values(max(keys, 0));
 #pragma unroll 1
     for (int block = tile.last_block; block >= tile.first_block; --block) {
       ScoresOfKeys s;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
-// If lists name the keys, two of its warps load them, and one loads rows of Q.
+// If keys lie apart, two of its warps gather them, and one loads rows of Q.
 // The other warpgroups consume tile after tile. There are two, each with half of the columns of O
 // (mla_halves.cuh), or with few rows one (mla_keys_first_role.cuh).
 #pragma once
 
 #include "cuda/cache_sm90/cache_producer.cuh"
-#include "cuda/mla_sm90/listed_key_loads.cuh"  // where kKeyLists, else none/
-#include "cuda/mla_sm90/mla_halves.cuh"        // where kRows == 64, else mla_keys_first_role.cuh
+#include "cuda/mla_sm90/gathered_keys.cuh"  // where kGathersKeys, else none/
+#include "cuda/mla_sm90/mla_halves.cuh"     // where kRows == 64, else mla_keys_first_role.cuh
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
@@ -17,7 +17,7 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, const List
                                             unsigned shared, const Map& k) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   const unsigned warp = threadIdx.x / 32;
-  if (warp == 0 || (kKeyLists && warp == 2)) load_keys(parts, lists, k, shared);
+  if (warp == 0 || (kGathersKeys && warp == 2)) load_keys(parts, lists, k, shared);
   if (warp == 1) find_tiles(parts, lists, shared);
   if (warp >= 4 - kQueryWarps) CacheQueries(parts, shared).run();
 }
@@ -30,7 +30,7 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, const Li
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     ConsumerRole::init_own_barriers(shared);
     init_barriers(shared);
-    if constexpr (!kKeyLists) prefetch_tensor_map(k);
+    if constexpr (!kGathersKeys) prefetch_tensor_map(k);
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,

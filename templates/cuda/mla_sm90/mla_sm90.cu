@@ -6,7 +6,7 @@
 // mla_sm90/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90.
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
-// pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: README.md.
+// pages of any size, or slots (shared/cache_args.h). How it works: README.md.
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
         const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
         const __grid_constant__ KeyListArgs lists,  // where kKeyLists
-        const __grid_constant__ TensorMap k_map     // unless kKeyLists
+        const __grid_constant__ TensorMap k_map     // unless kGathersKeys
     ) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};

@@ -76,12 +76,14 @@ class SlotWalk {
 
 constexpr int kConsumerWarps = 4 * kConsumers;
 // Arrivals that complete a tile of Q: of TMA, or of the warps that copy rows of Q from a cache's
-// requests. With latent attention Q has 72 KB, which two warps copy, unless one of them loads keys
-// of lists.
-constexpr int kQueryWarps = kMla && !kKeyLists ? 2 : 1;
+// requests. With latent attention Q has 72 KB, which two warps copy, unless one of them gathers
+// keys.
+constexpr int kQueryWarps = kMla && !kGathersKeys ? 2 : 1;
 // Arrivals that complete a slot of K: of TMA; of the warps that transpose diagonal terms; of the
-// two warps that load keys of lists, whose lanes arrive when their copies have.
-constexpr int kKeyArrivals = kKeyLists ? 2 * 33 : kDiagonalTerms ? 1 + kIdleWarps : 1;
+// two warps that gather keys, whose lanes arrive when their copies have, and again with a list.
+constexpr int kKeyArrivals = kGathersKeys     ? 2 * (kKeyLists ? 33 : 32)
+                             : kDiagonalTerms ? 1 + kIdleWarps
+                                              : 1;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {

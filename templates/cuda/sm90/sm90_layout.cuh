@@ -25,7 +25,7 @@ constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgr
 constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
     prefill_sm90_registers(kConsumers, kBlocksPerSm,
-                           kKeyLists         ? kListedRegisters
+                           kGathersKeys      ? kGatherRegisters
                            : kNarrowOperands ? kProducer8BitRegisters
                                              : kProducerRegisters);
 

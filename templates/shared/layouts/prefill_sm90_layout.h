@@ -160,7 +160,7 @@ struct PrefillSm90Registers {
 
 constexpr int kProducerRegisters = 32;      // with fewer it spills
 constexpr int kProducer8BitRegisters = 24;  // likewise, with 8-bit operands
-constexpr int kListedRegisters = 56;        // likewise, if lists name the keys
+constexpr int kGatherRegisters = 56;        // likewise, if it gathers keys
 
 constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
                                                       int least_producer = kProducerRegisters) {

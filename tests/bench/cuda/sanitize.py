@@ -164,12 +164,16 @@ CONFIGS = (
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,kv_slots=3,row_max=1"),
     # Items cut by each request's own length.
     ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,kv_slots=2,blocks_per_sm=1"),
-    # Latent attention with tiles of 16, 32 and 64 rows.
+    # Latent attention with tiles of 16, 32 and 64 rows; keys by TMA, and gathered.
     *(("mla_sm90", LATENT + field, config)
       for field, config in ((",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
                              "scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
                             (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
                              "rows=16,scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
+                            (",heads=16/1,batch=3,seqlen_q=2,page_size=3,mask=causal_bottom_right",
+                             "rows=16,scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
+                            (",heads=64/1,batch=3,seqlen_q=1,page_size=1",
+                             "rows=64,scheduler=2,pack_heads=64,min_tiles=2,tile_overhead=1"),
                             (",heads=12/1,batch=3,seqlen_q=2,page_size=64,window=90:0",
                              "rows=32,scheduler=2,pack_heads=16,min_tiles=2,tile_overhead=1"),
                             (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,"

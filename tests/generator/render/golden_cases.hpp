@@ -125,6 +125,9 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"mla_sm90_d576_16_rows", "mla_sm90", "sm_90a",
      "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=16/"
      "1,batch=32,seqlen_q=1,seqlen_kv=4096,page_size=64,v_in_k=1"},
+    {"mla_sm90_d576_pages_of_1", "mla_sm90", "sm_90a",
+     "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=16/"
+     "1,batch=32,seqlen_q=1,seqlen_kv=4096,page_size=1,v_in_k=1"},
     {"mla_sm90_d576_lists", "mla_sm90", "sm_90a",
      "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=128/"
      "1,batch=64,seqlen_q=1,seqlen_kv=32768,page_size=64,v_in_k=1,key_indices=positions,"

@@ -38,7 +38,8 @@ class KvCacheTest(unittest.TestCase):
     def test_values_in_keys(self):
         """Latent attention: one head of K with 576 columns, the first 512 are V. On a GPU one family serves it."""
         random = np.random.default_rng(8)
-        for page, heads, rows, lengths in ((64, 16, 1, [130, 0, 64, 1]), (16, 20, 3, [90, 33]), (0, 128, 2, [70, 3])):
+        for page, heads, rows, lengths in ((64, 16, 1, [130, 0, 64, 1]), (16, 20, 3, [90, 33]), (0, 128, 2, [70, 3]),
+                                           (1, 16, 1, [130, 0, 64, 1]), (3, 20, 3, [90, 33]), (12, 128, 2, [70, 3])):
             cache = Cache(page, lengths, 144, 1, 576, 512, page)
             cache.values = [keys[..., :512] for keys in cache.keys]
             cache.v = cache.k[..., :512]
@@ -415,8 +416,10 @@ class FlashTest(unittest.TestCase):
                                                                                                       "decode_sm80"),
                                                               (0, 8, 2, 64, 1, 4, "decode_sm80"), (16, 32, 2, 128, 3, 3,
                                                                                                    "cache_sm90"),
-                                                              (0, 32, 2, 128, 3, 33, "cache_sm90"), (64, 16, 1, 576, 1,
-                                                                                                     4, "mla_sm90")):
+                                                              (0, 32, 2, 128, 3, 33, "cache_sm90"),
+                                                             (64, 16, 1, 576, 1, 4, "mla_sm90"),
+                                                             (3, 16, 1, 576, 1, 4, "mla_sm90"),
+                                                             (1, 128, 1, 576, 1, 4, "mla_sm90")):
             cache = Cache(page + d, [700 - 3 * i for i in range(batch)], 704, heads_kv, d, d, page)
             if family == "mla_sm90":
                 cache.v = cache.k[..., :512]

@@ -9,6 +9,7 @@ constexpr bool kMla = false;            // latent attention
 constexpr int kRows = 64;               // of a tile with latent attention
 constexpr int kKParts = 1;              // parts of a tile of K (k_parts.cuh)
 constexpr bool kWideHeads = false;      // heads of more than 256 columns
+constexpr bool kGathersKeys = false;    // keys lie apart, so cp.async loads them
 constexpr bool kCacheArgs = false;      // keys are in a cache
 constexpr bool kDiagonalTerms = false;  // the score program adds terms along diagonals
 constexpr bool kDropout = false;

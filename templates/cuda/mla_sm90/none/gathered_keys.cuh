@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel without lists of keys: one warp loads all keys through TMA. Twin of
-// listed_key_loads.cuh.
+// A kernel whose keys lie in boxes of at least 8: one warp loads them through TMA. Twin of
+// gathered_keys.cuh.
 #pragma once
 
 #include "cuda/cache_sm90/cache_loads.cuh"
