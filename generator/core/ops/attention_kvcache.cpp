@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/visibility.h"
 
 namespace attune {
 namespace {
@@ -110,10 +112,33 @@ OperandList operands(const Problem& p) {
   return all;
 }
 
-// Assumes that all requests have the full length, and all lists.
+bool has_lists_of_keys(const Problem& p) { return p.cache.key_indices != KeyIndices::kNone; }
+
+// Work assumes that all requests have the full length, and all lists.
 double flops(const Problem& p) {
+  if (!has_lists_of_keys(p)) return visible_flops(p);
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
          static_cast<double>(p.seqlen_q) * static_cast<double>(keys_of_row(p, p)) * p.num_heads_q;
+}
+// Returns how many keys of a request its rows see.
+int64_t seen_keys(const Problem& p) {
+  const int64_t rows = std::max<int64_t>(p.seqlen_q, 1);
+  if (has_lists_of_keys(p)) return std::min(p.seqlen_kv, keys_of_row(p, p) * rows);
+  const auto [first, last] = keys_of_rows(p, p, int64_t{0}, rows - 1);
+  return std::max<int64_t>(0, last - first + 1);
+}
+// Counts each key and value once that a row sees, and latent values as a part of their keys.
+double bytes(const Problem& p) {
+  const double seen = static_cast<double>(p.batch) * static_cast<double>(seen_keys(p));
+  double all = 0;
+  for (const OperandSpec& x : operands(p)) {
+    if (kind_of(x.role) != OperandKind::kTensor || (x.role == Role::kV && p.cache.v_in_k)) continue;
+    const double rows = static_cast<double>(x.batch) * static_cast<double>(x.rows);
+    const bool is_cache = x.role == Role::kK || x.role == Role::kV;
+    all += (is_cache ? std::min(rows, seen) : rows) * static_cast<double>(x.heads * x.columns) *
+           dtype_bytes(x.dtype);
+  }
+  return all;
 }
 
 }  // namespace
@@ -184,7 +209,8 @@ const OpDescription& attention_kvcache_op() {
                                 .operands = operands,
                                 .useful_flops = flops,
                                 .keeps_programs = true,
-                                .has_cache = true};
+                                .has_cache = true,
+                                .useful_bytes = bytes};
   return op;
 }
 

@@ -281,7 +281,9 @@ class CacheSm90 final : public KernelTemplate {
     const double workers =
         std::min(blocks, std::max(1.0, steps / static_cast<double>(config.at("min_tiles"))));
     const bool cut = count < workers || count / workers < 16;
-    return (steps / workers) * step + std::max(1.0, count / workers) * kTileClocks +
+    // Shares need registers, and their tiles read the same keys at different times.
+    const double shared = as_int(config, "block_m") > kWarpgroupRows ? 1.15 : 1;
+    return (steps / workers) * step * shared + std::max(1.0, count / workers) * kTileClocks +
            (cut ? kJoinClocks : 1000);
   }
 

@@ -26,6 +26,7 @@
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
 #include "templates/shared/layouts/decode_partition.h"
+#include "templates/shared/visibility.h"
 
 namespace attune {
 namespace {
@@ -217,6 +218,16 @@ int64_t tiles_of(const Config& config, const Shape& shape) {
   return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
 }
 
+// Returns the shape with as many keys as the tiles have that the rows of a request see.
+Shape seen_shape(const KernelSpec& spec, const Config& config, Shape shape) {
+  if (has_lists(spec)) return shape;
+  const auto [first, last] =
+      keys_of_rows(spec, shape, int64_t{0}, std::max<int64_t>(shape.seqlen_q, 1) - 1);
+  const int64_t begin = first / config.at("keys") * config.at("keys");
+  shape.seqlen_kv = std::max<int64_t>(1, last + 1 - begin);
+  return shape;
+}
+
 // Partitions requests of one length as shared/layouts/decode_partition.h does.
 Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
              const DeviceFacts& device) {
@@ -367,7 +378,7 @@ class DecodeSm80 final : public KernelTemplate {
   // flight, or the longest chain of a warp's work. The ends of pieces and joins are added.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& of_call, const DeviceFacts& device) const override {
-    const Shape shape = line_shape(spec, of_call);
+    const Shape shape = seen_shape(spec, config, line_shape(spec, of_call));
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
     const double warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
     const double blocks_of_sm = as_int(config, "blocks_per_sm"), slot = bytes_of_tile(spec, config);

@@ -248,6 +248,26 @@ TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
   EXPECT_DOUBLE_EQ(operand_bytes(p), 8 * 128 * (1 + 1 + 1 + 2));
 }
 
+// K and V count as far as rows see them, and latent V not at all.
+TEST(Problem, WorkOverCachesIsWhatRowsSee) {
+  const auto work = [](const std::string& text) {
+    const Problem p = parse_problem(
+        "op=attention_kvcache,dtype=bf16,heads=8/2,batch=3,seqlen_kv=1000,page_size=16," + text);
+    const double rows = static_cast<double>(3 * p.seqlen_q * 8);
+    const double of_rows = rows * 2 * (p.head_dim_qk + p.head_dim_v);  // q and o
+    return std::pair{(operand_bytes(p) - of_rows) / (3 * 2 * 2),
+                     useful_flops(p) / (2.0 * 3 * 8 * (p.head_dim_qk + p.head_dim_v))};
+  };
+  using Work = std::pair<double, double>;  // elements of K and V per head, pairs of row and key
+  EXPECT_EQ(work("seqlen_q=1,head_dim=64"), Work(1000 * 128, 1000));
+  EXPECT_EQ(work("seqlen_q=1,head_dim=64,window=99:-"), Work(100 * 128, 100));
+  EXPECT_EQ(work("seqlen_q=3,head_dim=64,window=99:-,mask=causal_bottom_right"),
+            Work(102 * 128, 300));
+  EXPECT_EQ(work("seqlen_q=1000,head_dim=64,mask=causal_bottom_right"), Work(1000 * 128, 500500));
+  EXPECT_EQ(work("seqlen_q=2,head_dim=64,key_indices=places,listed_keys=50"), Work(100 * 128, 100));
+  EXPECT_EQ(work("seqlen_q=1,head_dim_qk=576,head_dim_v=512,v_in_k=1"), Work(1000 * 576, 1000));
+}
+
 TEST(Problem, RefusesWhatEightBitOperandsDoNotServe) {
   const std::vector<Bad> table{
       {"dtype=e5m2", {"dtype_q is e5m2", "must be e4m3"}},
