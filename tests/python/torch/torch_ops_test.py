@@ -193,8 +193,8 @@ class OpsTest(unittest.TestCase):
         with torch.no_grad():
             OP(leaf, k, v)
 
-    def test_dtensors_are_refused(self):
-        """DTensor itself refuses, in a group of one process. Local parts are accepted."""
+    def test_dtensors_beside_plain_tensors_are_refused(self):
+        """DTensor itself refuses, in a group of one process. dtensor_gloo_test.py has calls that are served."""
         try:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.tensor import Shard, distribute_tensor
@@ -206,14 +206,9 @@ class OpsTest(unittest.TestCase):
             try:
                 shared = [distribute_tensor(x, init_device_mesh("cpu", (1,)), [Shard(0)]) for x in (q, k, v)]
                 for call in (OP, attune.attention):
-                    with self.assertRaisesRegex((NotImplementedError, RuntimeError), "attune.attention.default"):
-                        call(*shared)
-                    with self.assertRaisesRegex(
-                        (NotImplementedError, RuntimeError),
-                            "attune.attention.default.*(mixed|shard)|(mixed|shard).*attune.attention.default"):
+                    with self.assertRaisesRegex((NotImplementedError, RuntimeError),
+                                                "attune.attention.default.*mixed|mixed.*attune.attention.default"):
                         call(q, *shared[1:])
-                self.assertTrue(
-                    torch.equal(attune.attention(*(x.to_local() for x in shared)), attune.attention(q, k, v)))
             finally:
                 torch.distributed.destroy_process_group()
 

@@ -10,8 +10,7 @@ One schema serves all features: a text that spec() writes (spec.py) holds all ar
 return new tensors; o and lse are contiguous whatever strides q has. Only attention has gradients (autograd.py):
 attention_backward computes those of q, k and v, score_gradient those of biases, slopes, sinks and the tensors that a
 score_mod reads. The other ops raise ValueError under grad mode if a tensor requires gradients. The ops raise
-RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensor refuses them, since no op of attune has a sharding
-rule: give x.to_local().
+RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensors may be sharded on batch or heads (sharding.py).
 
 This is also the room of all that needs PyTorch's dispatcher or autograd. It may import ops, score and core. graph.py
 makes calls of the ops, train.py records calls in eager mode."""

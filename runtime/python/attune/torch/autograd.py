@@ -9,6 +9,7 @@ import torch
 
 from ..core.torch_state import refuse_gradients
 from ..score.features import LEARNED
+from . import sharding
 from .spec import parse_spec
 
 _native = torch._C
@@ -112,6 +113,7 @@ def attention_kernel(op, hidden):
     """Returns the op's kernel for the key Autograd. hidden: a scope around a kernel whose call must not be repeated
     without autograd."""
     def attention(keyset, q, k, v, *, return_lse=True, **keywords):
+        sharding.prepare(keywords.get("captures"))
         inputs = (q, k, v)
         recorded = torch.is_grad_enabled() and any(x.requires_grad
                                                    for x in (*inputs, *(tensor for _, tensor in _tensors_of(keywords))))
@@ -130,6 +132,7 @@ def attention_kernel(op, hidden):
 def backward_kernel(op):
     """Returns attention_backward's kernel for the key Autograd."""
     def attention_backward(keyset, *arguments, **keywords):
+        sharding.prepare(keywords.get("captures"))
         if torch.is_grad_enabled() and any(x.requires_grad
                                            for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):
             return AttuneBackwardOp.apply((op, keyset, keywords), *arguments)
