@@ -9,6 +9,7 @@ import unittest
 from skips import torch, without_modules
 import torch.distributed as dist
 
+import attune
 import attune.distributed as ad
 import ranks
 
@@ -87,7 +88,27 @@ class RankTest(unittest.TestCase):
                     results.append(model(self.ids(1, 7), **{key: first[key]}).logits)
             torch.testing.assert_close(results[1], results[0], atol=2e-5, rtol=1e-4)
 
-    def test_5_what_is_not_served_is_refused_by_name(self):
+    def test_5_dropout_is_that_of_one_rank(self):
+        alone = llama().train()
+        spread = ad.enable(copy.deepcopy(alone), self.group)
+        attune.register_transformers()
+        alone.set_attn_implementation("attune")
+        ids, losses, gradients = self.ids(2, 70), [], []
+        for model in (alone, spread):
+            for layer in model.model.layers:
+                layer.self_attn.attention_dropout = 0.4
+            torch.manual_seed(8)  # of the seeds of layers
+            loss = model(ids, labels=ids, use_cache=False).loss
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append({name: x.grad for name, x in model.named_parameters()})
+        self.assertAlmostEqual(losses[0], losses[1], delta=1e-5)
+        for name, wanted in gradients[0].items():
+            torch.testing.assert_close(gradients[1][name], wanted, atol=2e-5 * max(1.0, wanted.abs().max()), rtol=0)
+        torch.manual_seed(9)
+        self.assertGreater(abs(spread(ids, labels=ids, use_cache=False).loss.item() - losses[0]), 1e-4)
+
+    def test_6_what_is_not_served_is_refused_by_name(self):
         spread, ids = self.pairs["llama"][1], self.ids(2, 40)
         hidden = torch.ones_like(ids)
         hidden[1, :3] = 0

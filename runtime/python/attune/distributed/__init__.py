@@ -24,8 +24,9 @@ def enable(model, group, *, sum_gradients=True):
     those of the whole loss. Give False to a trainer that adds them itself.
     generate() keeps a prompt's keys on the ranks that computed them, and deals new ones out in turn. Sampling needs
     equal seeds on all ranks. Forwards outside generate() need two tokens a rank, or a cache.
-    Raises ValueError for what a group does not serve, by name: padding, dropout, masks that are neither causal nor
-    windows, position biases, output_attentions. Needs transformers with cache layers (4.56 or later)."""
+    Dropout of attention draws its seeds on rank 0, and drops what one rank would.
+    Raises ValueError for what a group does not serve, by name: padding, dropout over a cache, masks that are neither
+    causal nor windows, position biases, output_attentions. Needs transformers with cache layers (4.56 or later)."""
     from .models import spread
     return spread(model, group, bool(sum_gradients))
 

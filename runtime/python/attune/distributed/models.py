@@ -50,8 +50,8 @@ def _attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     if spread is None or spread.now is None:
         raise ValueError(f"attn_implementation {NAME!r} is called outside a forward of a model that enable() was given")
     _refuse(output_attentions, others)
-    if dropout or position_bias is not None:
-        raise ValueError(f"{'dropout' if dropout else 'position_bias'} is given, and a group does not serve it")
+    if position_bias is not None:
+        raise ValueError("position_bias is given, and a group does not serve it")
     if not isinstance(attention_mask, MaskRule):
         raise ValueError("the model gives no mask of attune's to its layers; a group serves models whose masks come "
                          "from transformers' create_causal_mask() and similar functions")
@@ -59,8 +59,10 @@ def _attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     choices.update({name: x for name, x in (("softcap", softcap), ("sinks", s_aux)) if x is not None})
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     if isinstance(spread.now, Step):
+        if dropout:
+            raise ValueError("dropout is given over a cache, where a group does not serve it; call model.eval()")
         return attention_kvcache(q.contiguous(), k, v, step=spread.now, **choices), None
-    return attention(q, k, v, group=spread.group, layout=spread.now, **choices), None
+    return attention(q, k, v, group=spread.group, layout=spread.now, dropout_p=dropout, **choices), None
 
 
 # ---- What the loss and the logits of the ranks make together ----
