@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharding rules of torch.ops.attune for DTensor: batch entries and heads are computed where they are, without a gather.
+"""Sharding rules of torch.ops.attune for DTensor: batch entries and heads are computed where they are, with no gather.
 
 attention, attention_backward and score_gradient have rules. Tensors are sharded on batch, or on heads if the mesh
 divides the heads of k. Sinks, slopes, biases and masks are sharded like the heads or batch entries that they belong to;
