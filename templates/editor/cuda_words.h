@@ -90,6 +90,8 @@ int __vimax3_s32(int a, int b, int c);
 int __ffs(int value);
 int __clz(int value);
 int __popc(unsigned value);
+unsigned atomicOr(unsigned* to, unsigned bits);
+float sqrtf(float value);
 
 template <class Value>
 constexpr Value min(Value a, Value b) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/small/top_k_parts.cuh"
 #include "shared/score_ranks.h"
 
