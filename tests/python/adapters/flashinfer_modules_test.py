@@ -30,7 +30,8 @@ NAMES = {
     "attention": ("BatchAttention", "BatchAttentionWithAttentionSinkWrapper"),
     "rope": ("apply_rope", "apply_rope_pos_ids", "apply_llama31_rope", "apply_rope_with_cos_sin_cache_inplace"),
     "page": ("append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indices_positions",
-             "get_seq_lens"), "quantization": ("packbits", "segment_packbits")}
+             "get_seq_lens"), "quantization": ("packbits", "segment_packbits"),
+    "sparse": ("BlockSparseAttentionWrapper", "VariableBlockSparseAttentionWrapper")}
 
 
 class ModulesTest(unittest.TestCase):

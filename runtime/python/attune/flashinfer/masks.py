@@ -6,7 +6,7 @@ from ..ops.kvcache import rounded
 from . import arguments
 
 
-def _bits_of(packed, sizes, name):
+def bits_of(packed, sizes, name):
     """Returns the bools of a mask in bits, where each request begins with a new byte."""
     import torch
     packed = arguments.bytes_of(name, packed, "cpu")
@@ -29,7 +29,7 @@ def bools_of(custom_mask, packed_custom_mask, rows, keys, device="cpu"):
         raise ValueError("custom_mask and packed_custom_mask are given; give one of them")
     sizes = rows * keys
     if packed_custom_mask is not None:
-        return _bits_of(packed_custom_mask, sizes, "packed_custom_mask").to(device)
+        return bits_of(packed_custom_mask, sizes, "packed_custom_mask").to(device)
     mask, total, shapes = arguments.bools("custom_mask", custom_mask, device), int(sizes.sum()), []
     if rows.numel() and bool((rows == rows[0]).all()) and bool((keys == keys[0]).all()):
         one = (int(rows[0]), int(keys[0]))
