@@ -125,8 +125,8 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
                     (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0) +
                     (has_lists(spec) ? kRegistersOfLists : 0);
-  return std::min(kMostRegisters, of_q + own.v / 2 + as_int(config, "keys") / 2 + others +
-                                      conversions + loads);
+  return std::min(kMostRegisters,
+                  of_q + own.v / 2 + as_int(config, "keys") / 2 + others + conversions + loads);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
@@ -182,8 +182,11 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
     const int64_t warps = team * columns_of(spec).warps;
-    const Config least(
-        {{"warps", warps}, {"keys", 16}, {"kv_slots", 2}, {"blocks_per_sm", 1}, {"loads", kChunks}});
+    const Config least({{"warps", warps},
+                        {"keys", 16},
+                        {"kv_slots", 2},
+                        {"blocks_per_sm", 1},
+                        {"loads", kChunks}});
     if (!memory_lacks(spec, arch, least)) return team;
   }
   return 1;
@@ -325,8 +328,8 @@ class DecodeSm80 final : public KernelTemplate {
          {"waits", own_bits ? Values{0} : Values{0, 1},
           "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
           "waits"}},
-        {loads_suit(spec, arch), teams_fill_blocks(spec), one_gang_waits(spec), registers_suffice(spec),
-         memory_suffices(spec, arch)});
+        {loads_suit(spec, arch), teams_fill_blocks(spec), one_gang_waits(spec),
+         registers_suffice(spec), memory_suffices(spec, arch)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -388,7 +391,8 @@ class DecodeSm80 final : public KernelTemplate {
     if (spec.cache.batch_invariant) {
       const int64_t heads = config.at("heads");
       slots = items / shape.num_heads_kv * ((shape.num_heads_kv + heads - 1) / heads) * heads *
-              shares * most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
+              shares *
+              most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
     }
     return {.steps = {{.grid_x = grid_extent(blocks)}},
             .workspace = {{.columns = items * shares},

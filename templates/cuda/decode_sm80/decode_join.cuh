@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a piece: joins the warps of a team through shared memory. The teams that share the columns of
-// a wide head join their own columns, as if these were heads. If an item has several parts, each
-// team writes its part to the workspace. One of these teams (SplitJoin) joins all parts in their
-// order, so that results do not depend on which team it is.
+// Ends a piece: joins the warps of a team through shared memory. Teams that share the columns of a
+// wide head join their own columns, as if these were heads. If an item has several parts, each team
+// writes its part to the workspace. One of these teams (SplitJoin) joins all parts in their order,
+// so that results do not depend on which team it is.
 #pragma once
 
 #include "cuda/decode_sm80/decode_products.cuh"

@@ -117,10 +117,10 @@ class DecodeProducts {
     constexpr int kChunks = kColumns.v * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
       const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
-      store_shared_16(VTile::pair(slot + kValuesAt +
-                                      VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
-                                  chunk / 2),
-                      {{0, 0, 0, 0}});
+      store_shared_16(
+          VTile::pair(slot + kValuesAt + VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
+                      chunk / 2),
+          {{0, 0, 0, 0}});
     }
     fence_proxy_async();  // before the next copy into this slot
     __syncwarp();

@@ -6,11 +6,12 @@
 // ratio. The kernel waits only for memory, so each warp reads its own tiles without synchronising
 // with others. The warps of a team synchronise once per piece.
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 576, of v to 512. k and v: pages of any size, or slots
-// (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
-// (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh). With lists of keys
-// each row sees the keys that its list names (decode_sm80/listed_keys.cuh). Four warps share the
-// columns of a head above 256 (decode_sm80/decode_columns.cuh, decode_sm80/wide_scores.cuh).
+// q, k, v, o: bf16 or fp16, head dims in steps of 16, up to 576 for q and k and 512 for v and o. k
+// and v: pages of any size, or slots (shared/cache_args.h); also int8, and from sm_89 on e4m3 or
+// e5m2 with a factor for each head (decode_sm80/head_factors.cuh) or each key
+// (decode_sm80/decode_factors.cuh). With lists of keys each row sees the keys that its list names
+// (decode_sm80/listed_keys.cuh). Four warps share the columns of a head above 256
+// (decode_sm80/decode_columns.cuh, decode_sm80/wide_scores.cuh).
 //
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.

@@ -8,7 +8,7 @@
 
 namespace attune {
 
-static_assert(kColumnWarps == 4, "two pairs of warps add their scores");
+static_assert(kDecodeColumnWarps == 4, "two pairs of warps add their scores");
 
 // The areas in which the warps of a tile leave their scores. A warp writes to its two areas in
 // turn, over all pieces. Before it writes to one again, all warps have passed the barrier of the
@@ -27,8 +27,9 @@ class ColumnScores {
     turn_ ^= 1u;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
-      store_shared_16(place(area, own, n), {{__float_as_uint(scores[n][0]), __float_as_uint(scores[n][1]),
-                                             __float_as_uint(scores[n][2]), __float_as_uint(scores[n][3])}});
+      store_shared_16(place(area, own, n),
+                      {{__float_as_uint(scores[n][0]), __float_as_uint(scores[n][1]),
+                        __float_as_uint(scores[n][2]), __float_as_uint(scores[n][3])}});
     named_barrier_sync(kFirstBarrier + group(), 32 * kColumnWarps);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
