@@ -63,7 +63,8 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
       ",score_mod=" + to_text(read_user_program(kLengths, score::Kind::kScore, "score_mod").digest);
   const std::string scores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32", lengths};
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
-                           "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
+                           "head_dim=256", "head_dim_qk=192,head_dim_v=128", "head_dim=512",
+                           "head_dim_qk=576,head_dim_v=512", "head_dim_qk=320,head_dim_v=272"})
     for (const char* heads : {"fp16,heads=8/1", "bf16,heads=7/1"})
       for (const char* pages : kPages)
         specs->push_back(
@@ -71,7 +72,8 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                               "kv=4096,mask=causal_bottom_right{}{}",
                                               heads, dims, pages, scores[specs->size() % 4]))));
   for (const char* dtypes : {"bf16", "fp16,dtype_kv=int8", "fp16,dtype_kv=int8,kv_factors=keys"})
-    for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256"})
+    for (const char* dims :
+         {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256", "head_dim=512"})
       for (const char* lists :
            {",key_indices=positions,page_size=16", ",key_indices=positions,packed_q=1,packed_kv=1",
             ",key_indices=positions,softcap=30,alibi=1,sinks=fp32,packed_q=1",
@@ -98,7 +100,8 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                               "kv=4096,v_in_k=1,listed_keys=2048{}",
                                               heads, dims, lists))));
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
-                           "head_dim_qk=192,head_dim_v=128"})
+                           "head_dim_qk=192,head_dim_v=128", "head_dim=512",
+                           "head_dim_qk=576,head_dim_v=512,v_in_k=1"})
     for (const char* dtypes :
          {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8",
           "fp16,dtype_kv=int8,kv_factors=keys", "bf16,dtype_kv=e4m3,kv_factors=keys"})

@@ -178,7 +178,7 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
 }
 
 // Returns the only team size for a batch_invariant spec, since the number of warps that share a
-// piece affects bits. It is the largest for which a block has enough memory.
+// piece affects bits. It is the largest for which a block has enough memory and registers.
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
     const int64_t warps = team * columns_of(spec).warps;
@@ -187,7 +187,8 @@ int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
                         {"kv_slots", 2},
                         {"blocks_per_sm", 1},
                         {"loads", kChunks}});
-    if (!memory_lacks(spec, arch, least)) return team;
+    if (!memory_lacks(spec, arch, least) && registers_needed(spec, least) <= register_limit(least))
+      return team;
   }
   return 1;
 }
