@@ -48,6 +48,27 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
+// Adds caches whose values are the first columns of keys, without and with lists of keys.
+void add_latent_cache_specs(std::vector<KernelSpec>* specs) {
+  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
+    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
+      for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",
+                                ",packed_q=1,packed_kv=1", ",page_size=64,batch_invariant=1"})
+        specs->push_back(spec_of(parse_problem(fmt::format(
+            "op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_kv=4096,v_in_k=1,mask=causal_"
+            "bottom_right{}{}",
+            heads, dims, pages, specs->size() % 2 ? ",window=128:0" : ""))));
+  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
+    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1", "bf16,heads=8/1"})
+      for (const char* lists :
+           {",key_indices=positions,page_size=1", ",key_indices=positions,packed_q=1,packed_kv=1",
+            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places"})
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
+                                              "kv=4096,v_in_k=1,listed_keys=2048{}",
+                                              heads, dims, lists))));
+}
+
 // Adds caches with q in registers and in shared memory, with pages of whole boxes and others.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kPages[] = {"",
@@ -82,23 +103,7 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q=2,"
                                       "seqlen_kv=4096,listed_keys=2048{}",
                                       dtypes, dims, lists))));
-  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
-    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
-      for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",
-                                ",packed_q=1,packed_kv=1", ",page_size=64,batch_invariant=1"})
-        specs->push_back(spec_of(parse_problem(fmt::format(
-            "op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_kv=4096,v_in_k=1,mask=causal_"
-            "bottom_right{}{}",
-            heads, dims, pages, specs->size() % 2 ? ",window=128:0" : ""))));
-  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
-    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1", "bf16,heads=8/1"})
-      for (const char* lists :
-           {",key_indices=positions,page_size=1", ",key_indices=positions,packed_q=1,packed_kv=1",
-            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places"})
-        specs->push_back(
-            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
-                                              "kv=4096,v_in_k=1,listed_keys=2048{}",
-                                              heads, dims, lists))));
+  add_latent_cache_specs(specs);
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
                            "head_dim_qk=192,head_dim_v=128", "head_dim=512",
                            "head_dim_qk=576,head_dim_v=512,v_in_k=1"})

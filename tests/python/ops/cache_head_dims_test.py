@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """attention_kvcache() and append_kv() with head dims above 256 or that kernels do not serve directly, and angles whose
-rows have any alignment, against float64. With NumPy on the CPU and with PyTorch on the device named by the first argument. Skips
-aloud (status 77) without NumPy, or without PyTorch and that device."""
+rows have any alignment, against float64. With NumPy on the CPU and with PyTorch on the device named by the first
+argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 import warnings
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs kernels of decode_sm80 on the host, where each thread is a fiber, and compares them with float64 (decode_host.cpp).
+"""Runs kernels of decode_sm80 on the host, where each thread is a fiber. decode_host.cpp compares them with float64.
 
   decode_host_test.py ATTUNE CXX LIBRARY      the program, a C++ compiler, and libattune_core
 
@@ -52,7 +52,8 @@ class DecodeHost(unittest.TestCase):
             folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
             subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
                             *(f"-DDECODE_{name}={value}" for name, value in values.items()),
-                            f"{ROOT}/tests/templates/caches/decode_host.cpp", CORE, "-o", f"{folder}/kernel"], check=True)
+                            f"{ROOT}/tests/templates/caches/decode_host.cpp", CORE, "-o", f"{folder}/kernel"],
+                           check=True)
             ran = subprocess.run([f"{folder}/kernel"], capture_output=True, text=True)
         self.assertEqual(ran.returncode, 0, f"{problem} {config}\n{ran.stdout}{ran.stderr}")
 
@@ -67,7 +68,8 @@ class DecodeHost(unittest.TestCase):
     def test_shares_of_unequal_columns(self):
         self.check("dtype=bf16,head_dim_qk=320,head_dim_v=272,heads=6/2,page_size=3,mask=causal_bottom_right",
                    "warps=4,team=1,keys=32,kv_slots=2,min_tiles=2,waits=0", 7)
-        self.check("dtype=bf16,head_dim_qk=464,head_dim_v=464,heads=6/2,page_size=3", "warps=4,team=1,kv_slots=2,waits=0")
+        self.check("dtype=bf16,head_dim_qk=464,head_dim_v=464,heads=6/2,page_size=3",
+                   "warps=4,team=1,kv_slots=2,waits=0")
 
     def test_values_in_keys(self):
         self.check("dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=32/2,v_in_k=1,page_size=1",
