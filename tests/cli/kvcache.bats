@@ -22,14 +22,21 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune check --target cpu:3 --problem $latent,v_in_k=1 --problem ${latent/bf16/fp16},batch_invariant=1 --problem ${latent/heads=16/heads=128},v_in_k=1 --sample 2 --json
   expect 0
   json 'len(o["rows"]) == 5 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
-  attune emit --arch sm_90a --what source --problem $latent
-  refused 2 "cache_sm90: head_dim_qk is 576" "mla_sm90: v_in_k is 0"
+  attune check --target cpu:3 --problem $latent --problem ${latent/head_dim_qk=576,head_dim_v=512/head_dim=512},dtype_kv=e4m3 --json
+  expect 0
+  attune emit --arch sm_90a --what source --problem ${latent/head_dim_v=512/head_dim_v=504}
+  refused 2 "cache_sm90: head_dim_qk is 576" "mla_sm90: v_in_k is 0" "decode_sm80: head_dim_v is 504"
   attune explain --target cpu --problem ${latent/head_dim_qk=576/head_dim_qk=448},v_in_k=1
   refused 1 "v_in_k is 1 and head_dim_v is 512; must be at most 448"
   need_nvrtc
   attune emit --arch sm_90a --what resources --json --problem $latent,v_in_k=1
   expect 0
   json 'o["template"] == "mla_sm90" and o["spill_store_bytes"] == 0'
+  for arch in sm_80 sm_86 sm_89 sm_120; do
+    attune emit --arch $arch --what resources --json --problem ${latent/page_size=64/page_size=1},v_in_k=1
+    expect 0
+    json 'o["template"] == "decode_sm80" and o["spill_store_bytes"] == 0'
+  done
 }
 
 @test "groups and head dims that no tile of rows or vectors divides" {

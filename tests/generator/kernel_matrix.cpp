@@ -48,38 +48,8 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
-// Adds caches with q in registers and in shared memory, with pages of whole boxes and others.
-void add_cache_specs(std::vector<KernelSpec>* specs) {
-  constexpr const char* kPages[] = {"",
-                                    ",page_size=16",
-                                    ",page_size=1",
-                                    ",page_size=5,packed_q=1",
-                                    ",packed_q=1,packed_kv=1",
-                                    ",page_size=16,batch_invariant=1"};
-  constexpr const char* kLengths =
-      "// capture slopes: fp32[2]\n"
-      "return score * log(float(seqlen_kv)) - slopes[head][kv_idx] * float(seqlen_q);";
-  const std::string lengths =
-      ",score_mod=" + to_text(read_user_program(kLengths, score::Kind::kScore, "score_mod").digest);
-  const std::string scores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32", lengths};
-  for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
-                           "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
-    for (const char* heads : {"fp16,heads=8/1", "bf16,heads=7/1"})
-      for (const char* pages : kPages)
-        specs->push_back(
-            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
-                                              "kv=4096,mask=causal_bottom_right{}{}",
-                                              heads, dims, pages, scores[specs->size() % 4]))));
-  for (const char* dtypes : {"bf16", "fp16,dtype_kv=int8", "fp16,dtype_kv=int8,kv_factors=keys"})
-    for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256"})
-      for (const char* lists :
-           {",key_indices=positions,page_size=16", ",key_indices=positions,packed_q=1,packed_kv=1",
-            ",key_indices=positions,softcap=30,alibi=1,sinks=fp32,packed_q=1",
-            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places,sinks=fp32"})
-        specs->push_back(spec_of(
-            parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q=2,"
-                                      "seqlen_kv=4096,listed_keys=2048{}",
-                                      dtypes, dims, lists))));
+// Adds caches whose values are the first columns of keys, without and with lists of keys.
+void add_latent_cache_specs(std::vector<KernelSpec>* specs) {
   for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
     for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
       for (const char* pages :
@@ -98,8 +68,46 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
                                               "kv=4096,v_in_k=1,listed_keys=2048{}",
                                               heads, dims, lists))));
+}
+
+// Adds caches with q in registers and in shared memory, with pages of whole boxes and others.
+void add_cache_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kPages[] = {"",
+                                    ",page_size=16",
+                                    ",page_size=1",
+                                    ",page_size=5,packed_q=1",
+                                    ",packed_q=1,packed_kv=1",
+                                    ",page_size=16,batch_invariant=1"};
+  constexpr const char* kLengths =
+      "// capture slopes: fp32[2]\n"
+      "return score * log(float(seqlen_kv)) - slopes[head][kv_idx] * float(seqlen_q);";
+  const std::string lengths =
+      ",score_mod=" + to_text(read_user_program(kLengths, score::Kind::kScore, "score_mod").digest);
+  const std::string scores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32", lengths};
+  for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
+                           "head_dim=256", "head_dim_qk=192,head_dim_v=128", "head_dim=512",
+                           "head_dim_qk=576,head_dim_v=512", "head_dim_qk=320,head_dim_v=272"})
+    for (const char* heads : {"fp16,heads=8/1", "bf16,heads=7/1"})
+      for (const char* pages : kPages)
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
+                                              "kv=4096,mask=causal_bottom_right{}{}",
+                                              heads, dims, pages, scores[specs->size() % 4]))));
+  for (const char* dtypes : {"bf16", "fp16,dtype_kv=int8", "fp16,dtype_kv=int8,kv_factors=keys"})
+    for (const char* dims :
+         {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256", "head_dim=512"})
+      for (const char* lists :
+           {",key_indices=positions,page_size=16", ",key_indices=positions,packed_q=1,packed_kv=1",
+            ",key_indices=positions,softcap=30,alibi=1,sinks=fp32,packed_q=1",
+            ",key_indices=places,page_size=64,batch_invariant=1", ",key_indices=places,sinks=fp32"})
+        specs->push_back(spec_of(
+            parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q=2,"
+                                      "seqlen_kv=4096,listed_keys=2048{}",
+                                      dtypes, dims, lists))));
+  add_latent_cache_specs(specs);
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
-                           "head_dim_qk=192,head_dim_v=128"})
+                           "head_dim_qk=192,head_dim_v=128", "head_dim=512",
+                           "head_dim_qk=576,head_dim_v=512,v_in_k=1"})
     for (const char* dtypes :
          {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8",
           "fp16,dtype_kv=int8,kv_factors=keys", "bf16,dtype_kv=e4m3,kv_factors=keys"})

@@ -32,7 +32,7 @@ void check_head_dim(const char* name, int value, int most, const char* where) {
 }
 
 void check_head_dims(const Problem& p) {
-  const bool narrow = is_8_bit(p);
+  const bool narrow = is_8_bit(p) && !describe(p.op).has_cache;
   const char* where = narrow ? " with 8-bit operands" : "";
   check_head_dim("head_dim_qk", p.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk, where);
   check_head_dim("head_dim_v", p.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV, where);

@@ -245,7 +245,7 @@ struct Problem : SpecFields, Shape, CallFields {
 
 constexpr int kMaxHeadDimQk = 576;  // for 16- and 32-bit operands
 constexpr int kMaxHeadDimV = 512;
-constexpr int kMaxHeadDimOf8Bits = 256;  // for both head dims
+constexpr int kMaxHeadDimOf8Bits = 256;  // for both head dims, except in caches
 
 // Throws kInvalidArgument or kUnsupported, with the argument, its value and the valid values.
 void validate(const Problem& problem);

@@ -32,7 +32,7 @@ namespace attune {
 namespace {
 
 constexpr int64_t kMostRows = 64;
-constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
+constexpr int kStepOfHeadDims = 16;
 constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the place
@@ -54,11 +54,29 @@ int warps_of_ring(const Config& config) {
   return config.at("loads") == kTogether ? as_int(config, "heads") : 1;
 }
 
+// Returns the columns of one warp.
+DecodeColumns columns_of(const KernelSpec& spec) {
+  return decode_columns(spec.head_dim_qk, spec.head_dim_v, spec.cache.v_in_k);
+}
+bool is_wide(const KernelSpec& spec) { return columns_of(spec).warps > 1; }
+// True if all warps that share a head have as many columns, which are neighbours in the cache.
+bool shares_are_equal(const KernelSpec& spec) {
+  const DecodeColumns own = columns_of(spec);
+  return !own.values_in_keys && own.qk * own.warps == spec.head_dim_qk &&
+         own.v * own.warps == spec.head_dim_v;
+}
+
+// Returns the number of teams that read the same keys.
+int teams_of_gang(const KernelSpec& spec, const Config& config) {
+  return as_int(config, "heads") * columns_of(spec).warps;
+}
+
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys"), loads = as_int(config, "loads");
   const int element = dtype_bytes(spec.dtype_kv) * decode_lines_of_key(warps_of_ring(config));
-  return decode_tile_bytes(keys, spec.head_dim_qk * element, loads) +
-         decode_tile_bytes(keys, spec.head_dim_v * element, loads);
+  const DecodeColumns own = columns_of(spec);
+  return decode_tile_bytes(keys, own.qk * element, loads) +
+         (own.values_in_keys ? 0 : decode_tile_bytes(keys, own.v * element, loads));
 }
 // Returns the bytes of a slot for each warp that shares the ring.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
@@ -67,7 +85,7 @@ int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
 // Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which
 // puts them into different banks.
 int bytes_of_tile(const KernelSpec& spec, const Config& config) {
-  if (!has_boxes(config)) return slot_bytes(spec, config);
+  if (!has_boxes(config)) return slot_bytes(spec, config) * columns_of(spec).warps;
   return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
          dtype_bytes(spec.dtype_kv);
 }
@@ -87,8 +105,9 @@ int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
   const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
   const int keys = has_lists(spec) ? decode_key_bytes(as_int(config, "keys")) : 0;
+  const DecodeColumns own = columns_of(spec);
   return decode_shared(warps, warps / warps_of_ring(config), kv_slots, slot_bytes(spec, config),
-                       spec.head_dim_qk)
+                       own.qk, decode_exchange_bytes(as_int(config, "keys"), own.warps))
              .bytes +
          warps * kv_slots * (factors + keys);
 }
@@ -100,14 +119,15 @@ int register_limit(const Config& config) {
 
 int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
-  const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
+  const DecodeColumns own = columns_of(spec);
+  const int of_q = decode_keeps_q(own.qk) ? 0 : own.qk / 4;
   const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
                           (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
                     (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0) +
                     (has_lists(spec) ? kRegistersOfLists : 0);
-  return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
-                                      conversions + loads);
+  return std::min(kMostRegisters,
+                  of_q + own.v / 2 + as_int(config, "keys") / 2 + others + conversions + loads);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
@@ -120,13 +140,19 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
               return fmt::format("loads is {}; must be 0, since listed keys lie apart", loads);
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
+            if (loads == kTogether && is_wide(spec))
+              return fmt::format("loads is {}; warps share the columns of heads above {}", loads,
+                                 kDecodeNarrowHead);
+            if (loads != kChunks && is_wide(spec) && !shares_are_equal(spec))
+              return fmt::format("loads is {}; must be 0, since warps have unequal columns", loads);
             if (loads == kTogether && has_key_factors(spec))
               return fmt::format("loads is {}; factors per key belong to one head", loads);
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
             const int columns = columns_of_panel(spec);
-            if (spec.head_dim_qk % columns != 0 || spec.head_dim_v % columns != 0)
+            const DecodeColumns own = columns_of(spec);
+            if (own.qk % columns != 0 || own.v % columns != 0)
               return fmt::format("loads is {}; boxes have panels of {} columns", loads, columns);
             if (loads == kBoxes && spec.cache.page_size % keys != 0)
               return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
@@ -153,38 +179,48 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
 }
 
 // Returns the only team size for a batch_invariant spec, since the number of warps that share a
-// piece affects bits. It is the largest for which a block has enough memory.
+// piece affects bits. It is the largest for which a block has enough memory and registers.
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
-    const Config least(
-        {{"warps", team}, {"keys", 16}, {"kv_slots", 2}, {"blocks_per_sm", 1}, {"loads", kChunks}});
-    if (!memory_lacks(spec, arch, least)) return team;
+    const int64_t warps = team * columns_of(spec).warps;
+    const Config least({{"warps", warps},
+                        {"keys", 16},
+                        {"kv_slots", 2},
+                        {"blocks_per_sm", 1},
+                        {"loads", kChunks}});
+    if (!memory_lacks(spec, arch, least) && registers_needed(spec, least) <= register_limit(least))
+      return team;
   }
   return 1;
 }
 
 // Allows waits only if a block has one range. Blocks start in order, so such a block only waits for
 // blocks before it.
-Constraint one_gang_waits() {
+Constraint one_gang_waits(const KernelSpec& spec) {
   return {"waits",
           {"warps", "team", "heads", "waits"},
-          [](const Config& config) -> std::optional<std::string> {
-            const int64_t gangs = config.at("warps") / (config.at("team") * config.at("heads"));
+          [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t gangs =
+                config.at("warps") / (config.at("team") * teams_of_gang(spec, config));
             if (config.at("waits") == 0 || gangs == 1) return std::nullopt;
             return fmt::format(
                 "waits is 1; must be 0, because a block of {} gangs has several ranges", gangs);
           }};
 }
 
-Constraint teams_fill_blocks() {
-  return {
-      "team", {"warps", "team", "heads"}, [](const Config& config) -> std::optional<std::string> {
-        const int64_t warps = config.at("warps"), team = config.at("team");
-        const int64_t heads = config.at("heads");
-        if (warps % (team * heads) == 0) return std::nullopt;
-        return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
-                           team, heads, warps);
-      }};
+Constraint teams_fill_blocks(const KernelSpec& spec) {
+  return {"team",
+          {"warps", "team", "heads"},
+          [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t warps = config.at("warps"), team = config.at("team");
+            if (warps % (team * teams_of_gang(spec, config)) == 0) return std::nullopt;
+            const int of_head = columns_of(spec).warps;
+            return fmt::format(
+                "team is {} and heads is {}; their product{} must divide the {} warps", team,
+                config.at("heads"),
+                of_head > 1 ? fmt::format(", times {} warps that share a head,", of_head) : "",
+                warps);
+          }};
 }
 
 Constraint registers_suffice(const KernelSpec& spec) {
@@ -203,9 +239,9 @@ struct Deal {
   double gangs, tiles, pieces, parts;
 };
 
-int64_t gangs_of(const Config& config, const DeviceFacts& device) {
+int64_t gangs_of(const Config& config, const KernelSpec& spec, const DeviceFacts& device) {
   return device.sm_count * config.at("blocks_per_sm") *
-         (config.at("warps") / (config.at("team") * config.at("heads")));
+         (config.at("warps") / (config.at("team") * teams_of_gang(spec, config)));
 }
 // Returns the number of groups of items; a gang takes a group together.
 int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
@@ -231,7 +267,7 @@ Shape seen_shape(const KernelSpec& spec, const Config& config, Shape shape) {
 // Partitions requests of one length as shared/layouts/decode_partition.h does.
 Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
              const DeviceFacts& device) {
-  const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
+  const int64_t gangs = gangs_of(config, spec, device), groups = groups_of(config, spec, shape);
   const int64_t tile_overhead = config.at("tile_overhead"), least = config.at("min_tiles");
   const int64_t longest = tiles_of(config, shape) + tile_overhead;
   const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
@@ -259,7 +295,7 @@ Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& s
   const int tiles = static_cast<int>(tiles_of(config, shape));
   const int least = kLeastChunkKeys / as_int(config, "keys");
   const int parts = decode_chunks(tiles, least);
-  const auto gangs = static_cast<double>(gangs_of(config, device));
+  const auto gangs = static_cast<double>(gangs_of(config, spec, device));
   const double chunks = static_cast<double>(groups_of(config, spec, shape)) * parts;
   const double pieces = std::ceil(chunks / gangs);
   return {std::min(gangs, chunks), pieces * chunk_tiles(tiles, least), pieces,
@@ -278,6 +314,7 @@ class DecodeSm80 final : public KernelTemplate {
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
     if (has_lists(spec)) return Fit::kWell;  // each row has keys of its own
+    if (is_wide(spec)) return Fit::kWell;    // of other families only mla_sm90 serves some
     if (spec.cache.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
     return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
   }
@@ -303,8 +340,8 @@ class DecodeSm80 final : public KernelTemplate {
          {"waits", own_bits ? Values{0} : Values{0, 1},
           "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
           "waits"}},
-        {loads_suit(spec, arch), teams_fill_blocks(), one_gang_waits(), registers_suffice(spec),
-         memory_suffices(spec, arch)});
+        {loads_suit(spec, arch), teams_fill_blocks(spec), one_gang_waits(spec),
+         registers_suffice(spec), memory_suffices(spec, arch)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -322,7 +359,9 @@ class DecodeSm80 final : public KernelTemplate {
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
     std::vector<Constant> constants{bool_constant("kIsScored", is_scored(spec)),
-                                    bool_constant("kStartsEarly", arch.compute_capability >= 90)};
+                                    bool_constant("kStartsEarly", arch.compute_capability >= 90),
+                                    bool_constant("kValuesInKeys", spec.cache.v_in_k)};
+    if (is_wide(spec)) constants.push_back({"bool", "kWideHeads", "true"});
     if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
     return constants;
   }
@@ -359,17 +398,19 @@ class DecodeSm80 final : public KernelTemplate {
     const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
     // The kernel counts positions along all tiles.
     tile_count(items * (tiles + config.at("tile_overhead")));
+    const int64_t shares = columns_of(spec).warps;
     int64_t slots = 2 * teams;
     if (spec.cache.batch_invariant) {
       const int64_t heads = config.at("heads");
       slots = items / shape.num_heads_kv * ((shape.num_heads_kv + heads - 1) / heads) * heads *
+              shares *
               most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
     }
     return {.steps = {{.grid_x = grid_extent(blocks)}},
-            .workspace = {{.columns = items},
+            .workspace = {{.columns = items * shares},
                           {.columns = decode_part_floats(
                                decode_part_rows(static_cast<int>(shape.seqlen_q), spec.gqa_ratio),
-                               spec.head_dim_v),
+                               columns_of(spec).v),
                            .rows = slots}}};
   }
 
@@ -425,9 +466,9 @@ class DecodeSm80 final : public KernelTemplate {
                          dtype_name(spec.dtype_kv), arch.name());
     for (const auto& [field, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
-      if (value % kStepOfHeadDims != 0 || value > kWidestHead)
-        return fmt::format("{} is {}; this template serves multiples of {} up to {}", field, value,
-                           kStepOfHeadDims, kWidestHead);
+      if (value % kStepOfHeadDims != 0)
+        return fmt::format("{} is {}; this template serves multiples of {}", field, value,
+                           kStepOfHeadDims);
     return std::nullopt;
   }
 };

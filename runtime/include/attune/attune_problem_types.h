@@ -57,10 +57,10 @@ typedef struct attune_problem {
 
   /* ---- Shape ---- */
   /* The number of elements in one head of q and k: a multiple of 8 from 16 to 576, or to 256 with
-   * 8-bit operands. Default 128. */
+   * 8-bit operands other than caches. Default 128. */
   int32_t head_dim_qk;
   /* The number of elements in one head of v and o: a multiple of 8 from 16 to 512, or to 256 with
-   * 8-bit operands. Default 128. */
+   * 8-bit operands other than caches. Default 128. */
   int32_t head_dim_v;
   /* The number of heads of q and o. Default 1. */
   int32_t num_heads_q;

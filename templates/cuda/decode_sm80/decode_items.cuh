@@ -17,10 +17,12 @@ namespace attune {
 // Teams of warps work independently. The warps of one team share the tiles of each piece, and their
 // results are joined after it.
 constexpr int kTeams = kWarps / kTeam, kTeamThreads = 32 * kTeam;
-static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, and gangs");
-// The teams of a gang have the same keys of a request, each for another head. So they read rows of
-// several heads, which are adjacent in memory, at the same time.
-constexpr int kGangs = kTeams / kHeads;
+static_assert(kWarps % kTeam == 0 && kTeams % (kHeads * kColumnWarps) == 0,
+              "teams fill a block, and gangs");
+// The teams of a gang have the same keys of a request, each for another head, or for other columns
+// of a wide head. So they read rows of several heads, which are adjacent in memory, at the same
+// time.
+constexpr int kGangs = kTeams / (kHeads * kColumnWarps);
 static_assert(kWaits == 0 || kGangs == 1, "blocks wait for those with lower numbers");
 
 __device__ __forceinline__ int team_index() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
@@ -28,7 +30,9 @@ __device__ __forceinline__ int team_thread() {
   return static_cast<int>(threadIdx.x) % kTeamThreads;
 }
 __device__ __forceinline__ int team_warp() { return team_thread() / 32; }
-__device__ __forceinline__ int head_in_gang() { return team_index() % kHeads; }
+__device__ __forceinline__ int head_in_gang() { return team_index() / kColumnWarps % kHeads; }
+// Returns the number of the warp's share of a head's columns.
+__device__ __forceinline__ int column_warp() { return team_index() % kColumnWarps; }
 __device__ __forceinline__ int head_groups(const AttentionArgs& args) {
   return (args.num_heads_kv + kHeads - 1) / kHeads;
 }
@@ -71,7 +75,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, LineR
   int block = static_cast<int>(blockIdx.x);
   if constexpr (kWaits == 1) block = blocks - 1 - block;
   range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles, kEvenSlack,
-                    team_index() / kHeads * blocks + block);
+                    team_index() / (kHeads * kColumnWarps) * blocks + block);
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
     if (batch > 32) requests.load<true>(first);
@@ -96,7 +100,7 @@ class SplitJoin;
 struct DecodeItem : ItemRow {
   DecodeRequest request;
   int number, kv_head, first;  // first: index of its first row among the rows of kv_head
-  int ticket;                  // number among all items
+  int ticket;                  // number among all items, times kColumnWarps for wide heads
   int rows_of_gang;            // at most 0 if a packed request has fewer rows than others
   int rows;                    // like rows_of_gang, but 0 if kv_head does not exist
 
@@ -109,6 +113,7 @@ struct DecodeItem : ItemRow {
     rows = rows_of_gang = min(kDecodeRows, request.rows * kGqaRatio - first);
     if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
     ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
+    if constexpr (kColumnWarps > 1) ticket = ticket * kColumnWarps + column_warp();
   }
   // True if the warp has tiles of the item. Warps that share a ring all return the same.
   __device__ __forceinline__ bool has_tiles() const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a piece: joins the warps of a team through shared memory. If an item has several parts, each
-// team writes its part to the workspace. One of these teams (SplitJoin) joins all parts in their
-// order, so that results do not depend on which team it is.
+// Ends a piece: joins the warps of a team through shared memory. Teams that share the columns of a
+// wide head join their own columns, as if these were heads. If an item has several parts, each team
+// writes its part to the workspace. One of these teams (SplitJoin) joins all parts in their order,
+// so that results do not depend on which team it is.
 #pragma once
 
 #include "cuda/decode_sm80/decode_products.cuh"
@@ -39,7 +40,7 @@ class DecodeJoin {
     float* const part = slot(piece.slot);
     join_values(item.rows, products, [&](int row, int column, float first, float second) {
       if (alone) return store<kDtypeO>(item, row, column, first, second, of_team(row));
-      float* const to = part + row * kHeadDimV + column;
+      float* const to = part + row * kColumns.v + column;
       split_join_.write(reinterpret_cast<float2*>(to), make_float2(first, second));
     });
     const int thread = team_thread();
@@ -62,19 +63,21 @@ class DecodeJoin {
   __device__ __forceinline__ float* slot(int number) const {
     const long long items = static_cast<long long>(line_room(parts_.base)) *
                             parts_.base.num_heads_kv *
-                            decode_row_tiles(line_rows(parts_.base), kGqaRatio);
+                            decode_row_tiles(line_rows(parts_.base), kGqaRatio) * kColumnWarps;
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
-           static_cast<long long>(number * kHeads + head_in_gang()) * part_floats();
+           static_cast<long long>((number * kHeads + head_in_gang()) * kColumnWarps +
+                                  column_warp()) *
+               part_floats();
   }
   __device__ __forceinline__ int part_rows() const {
     return decode_part_rows(line_rows(parts_.base), kGqaRatio);
   }
   __device__ __forceinline__ int part_floats() const {
-    return static_cast<int>(decode_part_floats(part_rows(), kHeadDimV));
+    return static_cast<int>(decode_part_floats(part_rows(), kColumns.v));
   }
   __device__ __forceinline__ float2* stats_in(float* part) const {
-    return reinterpret_cast<float2*>(part + part_rows() * kHeadDimV);
+    return reinterpret_cast<float2*>(part + part_rows() * kColumns.v);
   }
   // Returns the statistics of a row over all warps of the team.
   __device__ __forceinline__ DecodeStats& of_team(int row) const {
@@ -113,14 +116,14 @@ class DecodeJoin {
                                               const Take& take) {
     const int lane = team_thread() % 32, warp = team_warp();
     const int columns =
-        min(kHeadDimV, kDecodeJoinFloats / rows / Products::kTileColumns * Products::kTileColumns);
+        min(kColumns.v, kDecodeJoinFloats / rows / Products::kTileColumns * Products::kTileColumns);
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
       factor[half] = row < rows ? exp2_approx(products.maximum(half) - of_team(row).maximum) : 0.0f;
     }
-    for (int first = 0; first < kHeadDimV; first += columns) {
+    for (int first = 0; first < kColumns.v; first += columns) {
       if (first > 0) sync_team();
       float* const own = values_ + warp * kDecodeJoinFloats;
 #pragma unroll
@@ -138,7 +141,7 @@ class DecodeJoin {
         }
       }
       sync_team();
-      const int here = min(columns, kHeadDimV - first);
+      const int here = min(columns, kColumns.v - first);
       for (int i = team_thread() * 2; i < rows * here; i += kTeamThreads * 2) {
         const int row = i / here, column = i % here;
         float2 sum = make_float2(0.0f, 0.0f);
@@ -186,7 +189,7 @@ class DecodeJoin {
   // Joins the parts of an item and stores its rows. Each thread has four columns of a row. If there
   // are more threads than columns, groups of threads take parts in turn.
   __device__ __forceinline__ void join_parts(const DecodeItem& item, const DecodePiece& piece) {
-    constexpr int kOfRow = kHeadDimV / 4;
+    constexpr int kOfRow = kColumns.v / 4;
     const int wanted = item.rows * kOfRow;
     const int room = min(kTeamThreads / wanted, kTeam * kDecodeJoinFloats / (6 * wanted));
     const int groups = room < 1 ? 1 : min(room, piece.parts);
@@ -225,7 +228,7 @@ class DecodeJoin {
       float2 stats[kAtOnce];
       split_join_.load(
           (piece.parts - first + groups - 1) / groups,
-          [&](int i) { return reinterpret_cast<float4*>(part(i) + row * kHeadDimV + column); },
+          [&](int i) { return reinterpret_cast<float4*>(part(i) + row * kColumns.v + column); },
           [&](int i) { return stats_in(part(i)) + row; }, values, stats);
       float maximum = sum->stats.maximum;
 #pragma unroll
@@ -258,7 +261,10 @@ class DecodeJoin {
                                         float second, DecodeStats stats) const {
     float inverse, lse;
     end_row(item, row, stats, inverse, lse);
+    if constexpr (!ValueColumns::kAllExist)
+      if (!ValueColumns::exists(column)) return;
     const long long at = item.in(parts_.base.o, row);
+    column = ValueColumns::in_head(column);
     if constexpr (kDtype == Dtype::kFp32) {
       auto* const o = static_cast<float*>(parts_.base.o.data) + at;
       const float2 two = make_float2(first * inverse, second * inverse);
@@ -272,7 +278,7 @@ class DecodeJoin {
   }
   __device__ __forceinline__ void store_lse(const DecodeItem& item, int row,
                                             DecodeStats stats) const {
-    if (parts_.base.lse == nullptr) return;
+    if (parts_.base.lse == nullptr || column_warp() != 0) return;
     float inverse, lse;
     end_row(item, row, stats, inverse, lse);
     parts_.base.lse[item.in_lse(parts_.base, row)] = lse;

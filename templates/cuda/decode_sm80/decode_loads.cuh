@@ -160,24 +160,24 @@ class DecodeLoads {
 
   // Copies lines of 128 bytes with eight lanes each. A lane has the same 16 bytes of each panel of
   // a row. Rows after the last key become zero.
-  template <class Tile>
+  template <class Tile, class Columns>
   __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
     const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
 #pragma unroll 2
     for (int first = 0; first < kKeys; first += 4) {
       const int row = first + lane / 8, page = __shfl_sync(~0u, own, row),
                 key = tile_ * kKeys + row;
-      const char* const from = row_of(view, page, min(key, length_ - 1)) + chunk * 16;
+      const char* const from = row_of(view, page, min(key, length_ - 1));
       const unsigned line = to + Tile::place(row, chunk);
 #pragma unroll
       for (int panel = 0; panel < Tile::kCachedBytes / 128; ++panel)
-        cp_async_16<128>(line + panel * (kKeys * 128), from + panel * 128, key < length_ ? 16 : 0,
-                         policy_);
+        cp_async_16<128>(line + panel * (kKeys * 128), Columns::at(from, chunk, panel),
+                         key < length_ && Columns::has(chunk, panel) ? 16 : 0, policy_);
     }
   }
   // Copies rows that are not whole lines, in chunks of 16 bytes. Rows after the last key become
   // zero.
-  template <class Tile>
+  template <class Tile, class Columns>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
     constexpr int kChunks = Tile::kCachedBytes / 16;
     const int own = inside(page_);
@@ -187,20 +187,22 @@ class DecodeLoads {
       const int page = __shfl_sync(~0u, own, row % 32);
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
       const int key = tile_ * kKeys + row, column = chunk % kChunks;
-      const char* const from = row_of(view, page, min(key, length_ - 1)) + column * 16;
-      cp_async_16<0>(to + Tile::place(row, column), from, key < length_ ? 16 : 0, policy_);
+      const char* const from = Columns::at(row_of(view, page, min(key, length_ - 1)), column);
+      cp_async_16<0>(to + Tile::place(row, column), from,
+                     key < length_ && Columns::has(column) ? 16 : 0, policy_);
     }
   }
-  template <class Tile>
+  template <class Tile, class Columns>
   __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
     if constexpr (Tile::kHasPanels)
-      copy_lines_of<Tile>(to, view);
+      copy_lines_of<Tile, Columns>(to, view);
     else
-      copy_chunks_of<Tile>(to, view);
+      copy_chunks_of<Tile, Columns>(to, view);
   }
   __device__ __forceinline__ void copy_chunks(unsigned slot) const {
-    copy_of<KTile>(slot, parts_.base.k);
-    copy_of<VTile>(slot + KTile::kBytes, parts_.base.v);
+    copy_of<KTile, KeyColumns>(slot, parts_.base.k);
+    if constexpr (!kColumns.values_in_keys)
+      copy_of<VTile, ValueColumns>(slot + kValuesAt, parts_.base.v);
   }
 
   // Copies the factors of the tile's keys, with one key per lane.
@@ -213,16 +215,17 @@ class DecodeLoads {
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
               keys = min(kKeys, length_ - tile_ * kKeys);
-    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kHeadDimQk + kHeadDimV));
+    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kColumns.qk + kColumns.v));
     __syncwarp();
     if (row >= keys) return;
     const int key = tile_ * kKeys + row, page = inside(page_);
     if (kKeys == 32 || lane < kKeys)
-      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page, key),
-                kHeadDimQk * kKvBytes, barrier, policy_);
+      bulk_load(slot + row * KTile::kRowBytes, KeyColumns::at(row_of(parts_.base.k, page, key), 0),
+                kColumns.qk * kKvBytes, barrier, policy_);
     if (kKeys == 32 || lane >= kKeys)
-      bulk_load(slot + KTile::kBytes + row * VTile::kRowBytes, row_of(parts_.base.v, page, key),
-                kHeadDimV * kKvBytes, barrier, policy_);
+      bulk_load(slot + kValuesAt + row * VTile::kRowBytes,
+                ValueColumns::at(row_of(parts_.base.v, page, key), 0), kColumns.v * kKvBytes,
+                barrier, policy_);
   }
   __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
     const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
@@ -232,9 +235,11 @@ class DecodeLoads {
         static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
     if (key >= length_ || !is_head) return;
     if (kKeys == 32 || lane < kKeys)
-      bulk_prefetch(row_of(parts_.base.k, inside(page), key), kHeadDimQk * kKvBytes, policy_);
+      bulk_prefetch(KeyColumns::at(row_of(parts_.base.k, inside(page), key), 0),
+                    kColumns.qk * kKvBytes, policy_);
     if (kKeys == 32 || lane >= kKeys)
-      bulk_prefetch(row_of(parts_.base.v, inside(page), key), kHeadDimV * kKvBytes, policy_);
+      bulk_prefetch(ValueColumns::at(row_of(parts_.base.v, inside(page), key), 0),
+                    kColumns.v * kKvBytes, policy_);
   }
 
   // Returns the origin of a box. The box has one head and the keys of a tile, which lie in one
@@ -246,8 +251,8 @@ class DecodeLoads {
     if (threadIdx.x % 32 != 0) return;
     const TensorCoord at = box_at(tile_ * kKeys, page_);
     mbarrier_arrive_expect_tx(barrier, kSlotBytes);
-    copy_panels<KTile, kHeadDimQk>(slot, maps_.k, barrier, at);
-    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
+    copy_panels<KTile, KeyColumns>(slot, maps_.k, barrier, at);
+    copy_panels<VTile, ValueColumns>(slot + kValuesAt, maps_.v, barrier, at);
   }
   // Loads the warp's share of the tile, for kTogether. A lane loads one key.
   __device__ __forceinline__ void copy_share(unsigned slot, unsigned barrier) const {
@@ -259,16 +264,16 @@ class DecodeLoads {
     __syncwarp();
     if (lane >= keys) return;
     const TensorCoord at = box_at(first + lane, page_);
-    copy_panels<KTile, kHeadDimQk>(slot + own_key() * KTile::kRowBytes, maps_.k, barrier, at);
-    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes + own_key() * VTile::kRowBytes, maps_.v,
-                                  barrier, at);
+    copy_panels<KTile, KeyColumns>(slot + own_key() * KTile::kRowBytes, maps_.k, barrier, at);
+    copy_panels<VTile, ValueColumns>(slot + kValuesAt + own_key() * VTile::kRowBytes, maps_.v,
+                                     barrier, at);
   }
-  template <class Tile, int kHeadDim>
+  template <class Tile, class Columns>
   __device__ __forceinline__ void copy_panels(unsigned to, const TensorMap* map, unsigned barrier,
                                               TensorCoord at) const {
 #pragma unroll
-    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
-      at.head_dim = column;
+    for (int column = 0; column < Columns::kCount; column += kPanelColumns) {
+      at.head_dim = Columns::in_head(column);
       tma_load(to + column / kPanelColumns * (kKeys * Tile::kRowBytes), *map, barrier, at, policy_);
     }
   }
@@ -276,14 +281,14 @@ class DecodeLoads {
     const int key = tile * kKeys + (kTogether ? own_key() : 0);
     if (threadIdx.x % 32 >= (kTogether ? kShare : 1) || key >= length_) return;
     const TensorCoord at = box_at(key, page);
-    prefetch_panels<kHeadDimQk>(maps_.k, at);
-    prefetch_panels<kHeadDimV>(maps_.v, at);
+    prefetch_panels<KeyColumns>(maps_.k, at);
+    prefetch_panels<ValueColumns>(maps_.v, at);
   }
-  template <int kHeadDim>
+  template <class Columns>
   __device__ __forceinline__ void prefetch_panels(const TensorMap* map, TensorCoord at) const {
 #pragma unroll
-    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
-      at.head_dim = column;
+    for (int column = 0; column < Columns::kCount; column += kPanelColumns) {
+      at.head_dim = Columns::in_head(column);
       tma_prefetch(*map, at, policy_);
     }
   }

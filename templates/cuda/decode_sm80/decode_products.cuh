@@ -4,11 +4,13 @@
 // decode_join.cuh joins them.
 #pragma once
 
+#include "cuda/decode_sm80/decode_columns.cuh"
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
 #include "cuda/decode_sm80/head_factors.cuh"    // where kHeadFactors, else none/
 #include "cuda/decode_sm80/products_16bit.cuh"  // unless kAccuracy, else products_8bit.cuh
+#include "cuda/decode_sm80/wide_scores.cuh"     // where kWideHeads, else none/
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/parts/score_of.cuh"  // where kScored, else none/
 #include "cuda/ptx/convert.cuh"
@@ -19,12 +21,12 @@
 
 namespace attune {
 
-constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles = kHeadDimV / 8;
+constexpr int kQkSteps = kColumns.qk / 16, kScoreTiles = kKeys / 8, kOutputTiles = kColumns.v / 8;
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
 using Products = CacheProducts<kNarrow ? 8 : 16>;
-constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // q stays in shared memory
+constexpr bool kKeepsQ = decode_keeps_q(kColumns.qk);  // q stays in shared memory
 
 class DecodeProducts {
  public:
@@ -32,7 +34,7 @@ class DecodeProducts {
   __device__ __forceinline__ DecodeProducts(const KernelParts& parts, const DecodeItem& item,
                                             unsigned shared)
       : item_(item),
-        kept_q_(shared + kShared.q_at + threadIdx.x / 32 * decode_q_bytes(kHeadDimQk)),
+        kept_q_(shared + kShared.q_at + threadIdx.x / 32 * decode_q_bytes(kColumns.qk)),
         softmax_({score_unit(parts, item)}) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -46,9 +48,10 @@ class DecodeProducts {
                                             (exists ? item.in(parts.base.q, row) : 0));
 #pragma unroll
       for (int step = 0; step < kQkSteps; ++step) {
-        const int at = Products::first_word(lane);
-        unsigned first = exists ? __ldg(q + step * 8 + at) : 0u;
-        unsigned second = exists ? __ldg(q + step * 8 + at + Products::kSecondWord) : 0u;
+        const int at = Products::first_word(lane), word = KeyColumns::in_head(step * 16) / 2;
+        const bool has = exists && KeyColumns::exists(step * 16);
+        unsigned first = has ? __ldg(q + word + at) : 0u;
+        unsigned second = has ? __ldg(q + word + at + Products::kSecondWord) : 0u;
         first = Products::q_word(first);
         second = Products::q_word(second);
         if constexpr (kKeepsQ) {
@@ -74,16 +77,18 @@ class DecodeProducts {
   __device__ __forceinline__ void take_keys(KeysAddress keys) { keys_ = keys; }
 
   // Adds tile `tile` of the request. Slot `slot` holds it.
-  __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
+  __device__ __forceinline__ void add(const KernelParts& parts, ColumnScores& columns,
+                                      unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
     if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
     float scores[1][kScoreTiles][4];
     multiply_qk(slot, scores[0]);
+    columns.join(scores[0]);
     key_factors_.multiply_scores(factors_, scores[0]);
     key_factors_.raise_unit(factors_, output_[0]);
     hide(parts, first_key, scores[0]);
     softmax_.raise_row_max(scores, output_);
-    multiply_pv(slot + KTile::kBytes, scores[0]);
+    multiply_pv(slot + kValuesAt, scores[0]);
   }
 
   __device__ __forceinline__ float output(int n, int half, int column) const {
@@ -109,19 +114,19 @@ class DecodeProducts {
 
   // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
-    constexpr int kChunks = kHeadDimV * kKvBytes / 16;
+    constexpr int kChunks = kColumns.v * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
       const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
-      store_shared_16(VTile::pair(slot + KTile::kBytes +
-                                      VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
-                                  chunk / 2),
-                      {{0, 0, 0, 0}});
+      store_shared_16(
+          VTile::pair(slot + kValuesAt + VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
+                      chunk / 2),
+          {{0, 0, 0, 0}});
     }
     fence_proxy_async();  // before the next copy into this slot
     __syncwarp();
   }
 
-  static constexpr int kQRowBytes = kHeadDimQk * 2 + 16;
+  static constexpr int kQRowBytes = kColumns.qk * 2 + 16;
   __device__ __forceinline__ void get_q(int step, unsigned (&q)[4]) const {
     if constexpr (kKeepsQ) {
       const int lane = threadIdx.x % 32;

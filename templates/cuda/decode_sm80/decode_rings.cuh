@@ -3,6 +3,7 @@
 // Used by both forms of DecodeLoads (decode_loads.cuh, listed_loads.cuh).
 #pragma once
 
+#include "cuda/decode_sm80/decode_columns.cuh"
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"

@@ -40,10 +40,13 @@ constexpr int kPanelColumns = 128 / kKvBytes;
 template <int kBits>
 struct CacheProducts;
 
-static_assert(!kSwizzled || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
+constexpr DecodeColumns kColumns = decode_columns(kHeadDimQk, kHeadDimV, kValuesInKeys);
+constexpr int kColumnWarps = kColumns.warps;
+
+static_assert(!kSwizzled || (kColumns.qk % kPanelColumns == 0 && kColumns.v % kPanelColumns == 0),
               "boxes have whole panels");
 
-// The rows of K, or of V, of a slot.
+// The rows of K, or of V, of a slot. A row has the columns of one warp.
 template <int kHeadDim>
 struct DecodeTile {
   static constexpr int kCachedBytes = kHeadDim * kKvBytes;
@@ -71,11 +74,14 @@ struct DecodeTile {
     return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
   }
 };
-using KTile = DecodeTile<kHeadDimQk>;
-using VTile = DecodeTile<kHeadDimV>;
+using KTile = DecodeTile<kColumns.qk>;
+using VTile = DecodeTile<kColumns.values_in_keys ? kColumns.qk : kColumns.v>;
+// The place of rows of V in a slot. Their columns may be the first of K's rows.
+constexpr int kValuesAt = kColumns.values_in_keys ? 0 : KTile::kBytes;
 
-constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
-                                               kKvSlots, KTile::kBytes + VTile::kBytes, kHeadDimQk);
+constexpr DecodeShared kShared =
+    decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps, kKvSlots, kValuesAt + VTile::kBytes,
+                  kColumns.qk, decode_exchange_bytes(kKeys, kColumnWarps));
 constexpr int kSlotBytes = kShared.slot_bytes;
 // Barriers of a ring. One per slot says that it is full; if warps share it, another says that all
 // have read it.

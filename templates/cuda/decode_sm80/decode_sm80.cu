@@ -6,10 +6,12 @@
 // ratio. The kernel waits only for memory, so each warp reads its own tiles without synchronising
 // with others. The warps of a team synchronise once per piece.
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
-// (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
-// (decode_sm80/head_factors.cuh) or each key (decode_sm80/decode_factors.cuh). With lists of keys
-// each row sees the keys that its list names (decode_sm80/listed_keys.cuh).
+// q, k, v, o: bf16 or fp16, head dims in steps of 16, up to 576 for q and k and 512 for v and o. k
+// and v: pages of any size, or slots (shared/cache_args.h); also int8, and from sm_89 on e4m3 or
+// e5m2 with a factor for each head (decode_sm80/head_factors.cuh) or each key
+// (decode_sm80/decode_factors.cuh). With lists of keys each row sees the keys that its list names
+// (decode_sm80/listed_keys.cuh). Four warps share the columns of a head above 256
+// (decode_sm80/decode_columns.cuh, decode_sm80/wide_scores.cuh).
 //
 // README.md explains how it works and why. Shared memory: decode_slots.cuh.
 // Workspace: shared/layouts/decode_layout.h.
@@ -30,12 +32,12 @@ class DecodeConsumer {
   __device__ __forceinline__ explicit DecodeConsumer(DecodeLoads& loads) : loads_(loads) {}
 
   __device__ __forceinline__ void run(const KernelParts& parts, const DecodePiece& piece,
-                                      DecodeProducts& products) {
+                                      ColumnScores& columns, DecodeProducts& products) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
       products.take_factors(loads_.factors(slot_));
       products.take_keys(loads_.keys(slot_));
-      products.add(parts, loads_.slot(slot_), tile);
+      products.add(parts, columns, loads_.slot(slot_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
     }
@@ -145,6 +147,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
 #pragma unroll 1
   for (int slot = 0; slot < kTilesAhead; ++slot) loads.issue(slot);
   DecodeConsumer consumer(loads);
+  ColumnScores columns(shared_address(shared));
   DecodeJoin join(parts, shared);
   DecodePiece piece;
   while (walk.next(
@@ -160,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     }
     take_lengths(item.whole(item.request), &of_request);
     DecodeProducts products(parts, item, shared_address(shared));
-    consumer.run(parts, piece, products);
+    consumer.run(parts, piece, columns, products);
     join.finish(item, piece, products);
   }
 }

@@ -14,6 +14,7 @@ constexpr bool kHasBegins = false;
 constexpr bool kHasKeyBegins = false;
 // True in kernels that have kScored. kScored chooses includes; kIsScored is in every kernel.
 constexpr bool kIsScored = false;
+constexpr bool kValuesInKeys = false;
 
 constexpr int kWarps = 8;
 constexpr int kTeam = 8;

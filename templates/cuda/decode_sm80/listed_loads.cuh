@@ -50,8 +50,9 @@ class DecodeLoads {
   // Requests the next tile, if there is one, into a slot that no warp reads any more.
   __device__ __forceinline__ void issue(int number, unsigned = 0) {
     if (more_) {
-      copy_of<KTile>(slot(number), parts_.base.k);
-      copy_of<VTile>(slot(number) + KTile::kBytes, parts_.base.v);
+      copy_of<KTile, KeyColumns>(slot(number), parts_.base.k);
+      if constexpr (!kColumns.values_in_keys)
+        copy_of<VTile, ValueColumns>(slot(number) + kValuesAt, parts_.base.v);
       factors_.copy(number, parts_.scales, places_.inside(page_), places_.row_in_page(key_),
                     places_.head(), key_ >= 0, 0);
       keys_.store(number, key_);
@@ -120,7 +121,7 @@ class DecodeLoads {
 
   // Copies lines of 128 bytes with eight lanes each, or else chunks of 16 bytes. Rows without a key
   // become zero.
-  template <class Tile>
+  template <class Tile, class Columns>
   __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
     const int own = places_.inside(page_), lane = static_cast<int>(threadIdx.x) % 32;
     if constexpr (Tile::kHasPanels) {
@@ -128,12 +129,12 @@ class DecodeLoads {
       for (int first = 0; first < kKeys; first += 4) {
         const int row = first + lane / 8;
         const Place at = place_in_lane(own, row);
-        const char* const from = row_of(view, at) + lane % 8 * 16;
+        const char* const from = row_of(view, at);
         const unsigned line = to + Tile::place(row, lane % 8);
 #pragma unroll
         for (int panel = 0; panel < Tile::kCachedBytes / 128; ++panel)
-          cp_async_16<128>(line + panel * (kKeys * 128), from + panel * 128, at.exists ? 16 : 0,
-                           policy_);
+          cp_async_16<128>(line + panel * (kKeys * 128), Columns::at(from, lane % 8, panel),
+                           at.exists && Columns::has(lane % 8, panel) ? 16 : 0, policy_);
       }
     } else {
       constexpr int kChunks = Tile::kCachedBytes / 16;
@@ -142,8 +143,9 @@ class DecodeLoads {
         const int chunk = i + lane, row = chunk / kChunks;
         const Place at = place_in_lane(own, row % 32);
         if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
-        const char* const from = row_of(view, at) + chunk % kChunks * 16;
-        cp_async_16<0>(to + Tile::place(row, chunk % kChunks), from, at.exists ? 16 : 0, policy_);
+        const int column = chunk % kChunks;
+        cp_async_16<0>(to + Tile::place(row, column), Columns::at(row_of(view, at), column),
+                       at.exists && Columns::has(column) ? 16 : 0, policy_);
       }
     }
   }

@@ -4,10 +4,12 @@
 //
 // | tensor                         | extents                                                      |
 // |--------------------------------|--------------------------------------------------------------|
-// | tickets, zero between launches | [items] int, with the items of decode_partition.h            |
+// | tickets, zero between launches | [items] int, with the items of decode_partition.h; for wide  |
+// |                                | heads one for each warp that shares the columns              |
 // | parts, fp32                    | [2 * workers][rows][head_dim_v + 2]: O without its division, |
 // |                                | then the largest score (log2) and the sum per row; with      |
-// |                                | `waits`, zero between launches                               |
+// |                                | `waits`, zero between launches. Wide heads: a part for each  |
+// |                                | of these warps, of its own columns                           |
 #pragma once
 
 #include "shared/host_device.h"
@@ -17,6 +19,31 @@ namespace attune {
 constexpr int kDecodeRows = 16;  // the most rows of an item: the m16 of mma.sync
 // Keys that decode_cpu processes together. The workspace holds their scores.
 constexpr int kDecodeBlockKeys = 64;
+
+// Heads above 256 columns are wide. kDecodeColumnWarps warps share the columns of each key: a warp
+// has at most 144 of K and 128 of V, as many as registers hold. Each multiplies its own columns.
+constexpr int kDecodeNarrowHead = 256, kDecodeColumnWarps = 4;
+
+// Returns how many of `columns` each of `warps` warps has. Columns are dealt in steps of 16, so the
+// last warps may have fewer.
+ATTUNE_HOST_DEVICE constexpr int decode_own_columns(int columns, int warps) {
+  return (columns / 16 + warps - 1) / warps * 16;
+}
+
+// The warps that share the columns of a key, and the columns that each of them has. If values are
+// the first columns of keys, a wide head's warp has its columns of V, and a share of the others.
+struct DecodeColumns {
+  int warps, qk, v;
+  bool values_in_keys;  // a slot has no rows of V
+};
+ATTUNE_HOST_DEVICE constexpr DecodeColumns decode_columns(int head_dim_qk, int head_dim_v,
+                                                          bool v_in_k) {
+  const bool is_wide = head_dim_qk > kDecodeNarrowHead || head_dim_v > kDecodeNarrowHead;
+  const int warps = is_wide ? kDecodeColumnWarps : 1, v = decode_own_columns(head_dim_v, warps);
+  if (is_wide && v_in_k)
+    return {warps, v + decode_own_columns(head_dim_qk - head_dim_v, warps), v, true};
+  return {warps, decode_own_columns(head_dim_qk, warps), v, false};
+}
 
 // A row of K or V in shared memory takes an odd number of 16-byte units, so that rows fall into
 // different banks. Otherwise rows lie in panels as TMA writes them
@@ -41,6 +68,12 @@ ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8
 // Returns the bytes per slot of the keys that lists name. They follow all factors.
 ATTUNE_HOST_DEVICE constexpr int decode_key_bytes(int keys) { return keys * 4; }
 
+// Returns the bytes with which a warp gives its part of the scores of a tile to the others that
+// share the columns: fp32 scores of two tiles. The areas follow rows of q.
+ATTUNE_HOST_DEVICE constexpr int decode_exchange_bytes(int keys, int column_warps) {
+  return column_warps > 1 ? 2 * kDecodeRows * keys * 4 : 0;
+}
+
 // True if a row of q is too long for registers. Then each warp keeps its rows of q in shared
 // memory, padded.
 ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }
@@ -50,19 +83,21 @@ ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
 
 // Shared memory of a block. First the rings: one per warp, or one for all warps that read the same
 // keys of different heads. Then the data for joining warps: values, largest scores and sums of each
-// warp and of its team, and one word per warp. Then one barrier per stage of each warp, and rows of
-// q if registers do not hold them.
+// warp and of its team, and one word per warp. Then one barrier per stage of each warp, rows of q
+// if registers do not hold them, and `exchange_bytes` for each warp.
 struct DecodeShared {
-  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
+  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, exchange_at, bytes;
 };
 ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int slots,
-                                                        int slot_bytes, int head_dim_qk) {
-  DecodeShared made{slot_bytes, rings * slots * slot_bytes, 0, 0, 0, 0, 0};
+                                                        int slot_bytes, int head_dim_qk,
+                                                        int exchange_bytes = 0) {
+  DecodeShared made{slot_bytes, rings * slots * slot_bytes, 0, 0, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
   made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
   made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
   made.q_at = (made.barriers_at + warps * slots * 8 + 15) / 16 * 16;
-  made.bytes = made.q_at + warps * decode_q_bytes(head_dim_qk);
+  made.exchange_at = made.q_at + warps * decode_q_bytes(head_dim_qk);
+  made.bytes = made.exchange_at + warps * exchange_bytes;
   return made;
 }
 

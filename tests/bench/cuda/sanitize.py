@@ -162,6 +162,13 @@ CONFIGS = (
      "loads=1,keys=16,warps=8,team=2,heads=2,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("cache_sm90", CACHE + ",page_size=128" + LENGTHS, "block_m=128,block_n=96,scheduler=2,row_max=1"),
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,kv_slots=3,row_max=1"),
+    # Wide heads, whose columns four warps share: boxes, cp.async of unequal shares, values in keys.
+    ("decode_sm80", CACHE.replace("head_dim=64", "head_dim=512") + ",page_size=16",
+     "loads=2,keys=16,warps=8,team=2,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
+    ("decode_sm80", CACHE.replace("head_dim=64", "head_dim_qk=320,head_dim_v=272") + ",page_size=3,packed_q=1",
+     "loads=0,keys=16,warps=8,team=1,heads=2,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
+    ("decode_sm80", CACHE.replace("head_dim=64", "head_dim_qk=576,head_dim_v=512") + ",page_size=1,v_in_k=1",
+     "loads=0,keys=16,warps=8,team=2,heads=1,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"),
     # Items cut by each request's own length.
     ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,kv_slots=2,blocks_per_sm=1"),
     # Latent attention with tiles of 16, 32 and 64 rows; keys by TMA, and gathered.

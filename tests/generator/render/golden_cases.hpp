@@ -111,6 +111,12 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"decode_sm80_d128_lists", "decode_sm80", "sm_90a",
      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,seqlen_kv=8192,"
      "page_size=16,key_indices=positions,listed_keys=2048"},
+    {"decode_sm80_d512_pages", "decode_sm80", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,head_dim=512,heads=16/2,batch=8,seqlen_q=1,seqlen_kv=32768,"
+     "page_size=16"},
+    {"decode_sm80_d576x512_values_in_keys", "decode_sm80", "sm_80",
+     "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=16/1,batch=8,seqlen_q=1,"
+     "seqlen_kv=32768,page_size=1,v_in_k=1"},
     {"append_kv_cuda_d64_int8_made", "append_kv_cuda", "sm_90a",
      "op=append_kv,dtype=fp16,dtype_kv=int8,head_dim=64,heads=8/2,seqlen=4,kv_factors=made"},
     {"cache_sm90_d128_pages", "cache_sm90", "sm_90a",

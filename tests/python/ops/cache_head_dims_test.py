@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_kvcache() and append_kv() with head dims that kernels do not serve directly, and angles whose rows have any
-alignment, against float64. With NumPy on the CPU and with PyTorch on the device named by the first argument. Skips
-aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""attention_kvcache() and append_kv() with head dims above 256 or that kernels do not serve directly, and angles whose
+rows have any alignment, against float64. With NumPy on the CPU and with PyTorch on the device named by the first
+argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 import warnings
 
@@ -47,6 +47,20 @@ class HeadDimsTest(unittest.TestCase):
                                                       numbers(tensor(cache.values[b])), **named)
                             self.close(o[b], want)
                             self.close(lse[b], want_lse)
+
+    def test_wide_heads(self):
+        lengths = [20, 0, 71]
+        for d, dv, page, heads, heads_kv in ((512, 512, 0, 8, 2), (576, 512, 1, 7, 1), (320, 272, 3, 6, 2)):
+            cache, q = Cache(9, lengths, 72, heads_kv, d, dv, page), self.draw(3, 2, heads, d)
+            for values in (cache.v, cache.k[..., :dv]):  # the second as in latent attention
+                o, lse = attune.attention_kvcache(q, cache.k, values, **cache.given, is_causal=True, return_lse=True)
+                for b in range(3):
+                    keys = numbers(tensor(cache.keys[b]))
+                    own = numbers(tensor(cache.values[b])) if values is cache.v else keys[..., :dv]
+                    want, want_lse = expected(numbers(q[b]), keys, own, causal=True)
+                    with self.subTest(d=d, dv=dv, page=page, latent=values is not cache.v, request=b):
+                        self.close(o[b], want)
+                        self.close(lse[b], want_lse)
 
     def test_packed_rows_and_programs(self):
         d, lengths, rows = 8, [20, 1, 32], [2, 0, 3]

@@ -49,7 +49,8 @@ class KeyListsTest(unittest.TestCase):
         for number, (page, heads, heads_kv, rows, d, dv, length, by_head, counted) in enumerate(
             ((16, 8, 2, 1, 64, 64, 40, False, True), (1, 7, 1, 3, 128, 128, 100, False, False),
              (3, 12, 2, 4, 80, 64, 33, True, True), (64, 4, 4, 2, 128, 128, 1, True, False),
-             (0, 8, 2, 1, 128, 128, 300, False, True), (0, 20, 1, 2, 64, 96, 64, False, True))):
+             (0, 8, 2, 1, 128, 128, 300, False, True), (0, 20, 1, 2, 64, 96, 64, False, True),
+             (16, 6, 2, 1, 512, 512, 40, True, True))):
             cache = Cache(number, LENGTHS, 200, heads_kv, d, dv, page)
             q = tensor(random.standard_normal((len(LENGTHS), rows, heads, d)))
             lists, counts = drawn_lists(random, LENGTHS, rows, heads_kv if by_head else 1, length)

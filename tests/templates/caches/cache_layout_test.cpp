@@ -46,10 +46,31 @@ TEST(DecodeShared, RegionsFollowEachOther) {
   for (const int warps : {1, 2, 4, 8})
     for (const int rings : {1, warps})
       for (const int slots : {2, 3, 5})
-        for (const int head_dim : {64, 176, 192, 256}) {
-          const DecodeShared l = decode_shared(warps, rings, slots, 16 * 272, head_dim);
-          expect_regions(regions_of(l, warps, rings, slots, head_dim), l.bytes);
+        for (const int head_dim : {64, 176, 192, 256})
+          for (const int exchange : {0, decode_exchange_bytes(32, 4)}) {
+            const DecodeShared l = decode_shared(warps, rings, slots, 16 * 272, head_dim, exchange);
+            expect_regions(regions_of(l, warps, rings, slots, head_dim, exchange), l.bytes);
+          }
+}
+
+// The shares of four warps hold each column of a wide head, and fit registers.
+TEST(DecodeColumns, FourWarpsShareAWideHead) {
+  for (int qk = 16; qk <= 576; qk += 16)
+    for (int v = 16; v <= 512; v += 16)
+      for (const bool v_in_k : {false, true}) {
+        if (v_in_k && v > qk) continue;
+        const DecodeColumns own = decode_columns(qk, v, v_in_k);
+        const bool is_wide = qk > 256 || v > 256;
+        ASSERT_EQ(own.warps, is_wide ? 4 : 1);
+        ASSERT_EQ(own.values_in_keys, is_wide && v_in_k);
+        ASSERT_GE(own.warps * own.v, v);
+        ASSERT_GE(own.warps * (own.qk - (own.values_in_keys ? own.v : 0)),
+                  qk - (own.values_in_keys ? v : 0));
+        if (is_wide) {
+          ASSERT_LE(own.qk, 160);
+          ASSERT_LE(own.v, 128);
         }
+      }
 }
 
 }  // namespace

@@ -53,6 +53,10 @@ class BlockOfFibers {
   // Waits until all threads of a group have called it; a group is the block, or one of its warps.
   static void meet_block() { current_->meet(&current_->block_, current_->fibers_.size()); }
   static void meet_warp() { current_->meet(&current_->warps_[threadIdx.x / 32], 32); }
+  // Waits at one of 16 barriers until `threads` threads have called it.
+  static void meet_at(int barrier, unsigned threads) {
+    current_->meet(&current_->named_.at(static_cast<size_t>(barrier)), threads);
+  }
   // Words that a thread gives to the others of its warp.
   struct Words {
     unsigned word[6] = {};
@@ -107,6 +111,7 @@ class BlockOfFibers {
   std::vector<Fiber> fibers_;
   std::vector<Group> warps_;
   std::vector<Words> words_;
+  std::vector<Group> named_{16};
   Group block_;
   ucontext_t home_{};
   unsigned at_ = 0;

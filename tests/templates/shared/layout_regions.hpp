@@ -225,14 +225,15 @@ inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, i
 }
 
 inline std::vector<Region> regions_of(const DecodeShared& l, int warps, int rings, int slots,
-                                      int head_dim_qk) {
+                                      int head_dim_qk, int exchange_bytes) {
   const int64_t q = decode_keeps_q(head_dim_qk) ? 16 * (2 * head_dim_qk + 16) : 0;
   return {{"rings", 0, int64_t{rings} * slots * l.slot_bytes, 16},
           {"joins", l.join_at, warps * 16 * 32 * 4, 16},
           {"largest scores and sums", l.stats_at, 2 * warps * 16 * 2 * 4, 16},
           {"words of warps", l.ticket_at, warps * 4, 4},
           {"barriers", l.barriers_at, 8 * warps * slots, 16},
-          {"q", l.q_at, warps * q, 16}};
+          {"q", l.q_at, warps * q, 16},
+          {"scores of wide heads", l.exchange_at, int64_t{warps} * exchange_bytes, 16}};
 }
 
 }  // namespace attune::testing

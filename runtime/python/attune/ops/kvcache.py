@@ -419,8 +419,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     of a request is at its last key (bottom right). q_idx of programs is that position. It is below 0 for rows that a
     request has in excess of its keys; there programs read tensors at their first element.
     seqlen_q and seqlen_kv in a program's text are the request's own numbers of rows and keys.
-    Head dims that are multiples of 16, up to 256, are fast. Others than multiples of 8 from 16 on are computed in
-    copies of the caches padded with zero columns; a warning says so once.
+    Head dims go up to 576, v_cache's up to 512. Multiples of 16 are fast. Others than multiples of 8 from 16 on are
+    computed in copies of the caches padded with zero columns; a warning says so once.
 
     If v_cache is k_cache[..., :n] itself (absorbed latent attention: 576 columns, the first 512 are values), keys are
     read once.

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kernels of decode_sm80 on the host, where each thread is a fiber. decode_host.cpp compares them with float64.
+
+  decode_host_test.py ATTUNE CXX LIBRARY      the program, a C++ compiler, and libattune_core
+
+`attune emit` writes a kernel as one file, each part under its file's label. Parts of cuda/ptx are left out here:
+decode_host.hpp has their functions for the host.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+LABEL = re.compile(r"^// ---- (.+?)(, continued)?$")
+SHARED = re.compile(r"(\d+) bytes of dynamic shared memory")
+KEYS, LIST = 300, 70
+
+
+def host_text(rendered):
+    """Returns a rendered source without its parts of cuda/ptx."""
+    kept, takes = [], True
+    for line in rendered.split("\n"):
+        label = LABEL.match(line)
+        if label:
+            takes = not label[1].startswith(("cuda/ptx/", "shared/attention_enums.h"))
+        if takes or line.startswith(("namespace ", "}  // namespace ")):
+            kept.append(line)
+    text = "\n".join(kept)
+    return text.replace("extern __shared__ __align__(1024) char shared[];",
+                        "char* const shared = reinterpret_cast<char*>(shared_memory.data());")
+
+
+class DecodeHost(unittest.TestCase):
+
+    def check(self, problem, config, rows=1):
+        problem = f"op=attention_kvcache,batch=3,seqlen_q={rows},seqlen_kv={KEYS},{problem}"
+        if "key_indices" in problem:
+            problem += f",listed_keys={LIST}"
+        command = [ATTUNE, "emit", "--problem", problem, "--arch", "sm_80", "--template", "decode_sm80",
+                   "--config", "loads=0," + config]
+        rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
+            values = {"KERNEL": f'"{folder}/rendered.inc"', "KEYS": KEYS, "ROWS": rows, "LIST": LIST,
+                      "SHARED": SHARED.search(rendered)[1], "WORKSPACE": 16 << 20}
+            if "key_indices" in problem:
+                values["LISTS"] = 1
+            folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
+            subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
+                            *(f"-DDECODE_{name}={value}" for name, value in values.items()),
+                            f"{ROOT}/tests/templates/caches/decode_host.cpp", CORE, "-o", f"{folder}/kernel"],
+                           check=True)
+            ran = subprocess.run([f"{folder}/kernel"], capture_output=True, text=True)
+        self.assertEqual(ran.returncode, 0, f"{problem} {config}\n{ran.stdout}{ran.stderr}")
+
+    def test_narrow_heads(self):
+        self.check("dtype=bf16,head_dim=64,heads=8/2,page_size=16", "warps=4,team=2,heads=2,min_tiles=2")
+
+    def test_wide_heads(self):
+        self.check("dtype=bf16,head_dim=512,heads=16/2", "warps=8,team=2,kv_slots=2,min_tiles=2,waits=0")
+        self.check("dtype=fp16,head_dim=512,heads=4/2,page_size=16,window=40:0",
+                   "warps=8,team=1,heads=2,kv_slots=2,min_tiles=2,waits=1", 3)
+
+    def test_shares_of_unequal_columns(self):
+        self.check("dtype=bf16,head_dim_qk=320,head_dim_v=272,heads=6/2,page_size=3,mask=causal_bottom_right",
+                   "warps=4,team=1,keys=32,kv_slots=2,min_tiles=2,waits=0", 7)
+        self.check("dtype=bf16,head_dim_qk=464,head_dim_v=464,heads=6/2,page_size=3",
+                   "warps=4,team=1,kv_slots=2,waits=0")
+
+    def test_values_in_keys(self):
+        self.check("dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=32/2,v_in_k=1,page_size=1",
+                   "warps=8,team=2,kv_slots=2,min_tiles=2,waits=1")
+        self.check("dtype=fp16,head_dim_qk=512,head_dim_v=320,heads=2/2,v_in_k=1,page_size=64,mask=causal_bottom_right",
+                   "warps=4,team=1,keys=32,kv_slots=2,waits=0", 20)
+
+    def test_lists(self):
+        self.check("dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=20/2,v_in_k=1,page_size=16,key_indices=positions",
+                   "warps=8,team=2,kv_slots=3,min_tiles=2,waits=0", 3)
+        self.check("dtype=bf16,head_dim=512,heads=20/2,key_indices=positions", "warps=4,team=1,kv_slots=2,waits=0", 2)
+
+
+if __name__ == "__main__":
+    ATTUNE, CXX, CORE = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1])
