@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's wrappers of sparse blocks: blocks of any size, aligned to granules or not, masks of elements and of bits,
-blocks of each head, against attention in float64. With PyTorch on the device named by the first argument; skips aloud
-(status 77) without them."""
+"""FlashInfer's wrappers of sparse blocks: blocks of any size, aligned to granules or not, masks of elements and of
+bits, blocks of each head, against attention in float64. With PyTorch on the device named by the first argument; skips
+aloud (status 77) without them."""
 import unittest
 
 from library_and_device import DEVICE, np, torch
@@ -80,8 +80,8 @@ class SparseTest(unittest.TestCase):
         return wrapper, seen[None, :extents[0], :extents[1]]
 
     def test_blocks_of_any_size(self):
-        for sizes, extents in (((64, 16), (300, 200)), ((128, 64), (256, 256)), ((1, 1), (7, 50)), ((16, 24), (100, 130)),
-                               ((3, 5), (31, 64)), ((64, 20), (128, 100))):
+        for sizes, extents in (((64, 16), (300, 200)), ((128, 64), (256, 256)), ((1, 1), (7, 50)),
+                               ((16, 24), (100, 130)), ((3, 5), (31, 64)), ((64, 20), (128, 100))):
             wrapper, seen = self.plan(sizes, extents)
             self.check(wrapper, *self.operands(*extents), seen)
 

@@ -62,8 +62,8 @@ class _Sparse:
             if tuple(x.shape) != shape or x.device != device:
                 raise ValueError(f"{name} has shape {tuple(x.shape)} on {x.device}; must be {shape} on {device}, as "
                                  "planned")
-        for name, x, said, planned in (("q", q, "q_data_type", self._types[0]), ("k", k, "kv_data_type", self._types[1]),
-                                       ("out", q, "o_data_type", self._types[2])):
+        of_types = (("q", q, "q_data_type"), ("k", k, "kv_data_type"), ("out", q, "o_data_type"))
+        for (name, x, said), planned in zip(of_types, self._types):
             arguments.check_dtype(name, x, said, planned)
         keywords, factor = lists.scales_of(q, k, choices["scale"], *scales)
         return_lse = flag("return_lse", return_lse) or lse is not None
@@ -114,8 +114,8 @@ def _spread(blocks, row_sizes, key_sizes):
 
 
 def _masks_of(blocks, row_sizes, key_sizes, extents, device):
-    """Returns the keywords of attention() for whole blocks. blocks: bools of a head each. row_sizes, key_sizes: int64 on
-    the host, for each head."""
+    """Returns the keywords of attention() for whole blocks. blocks: bools of a head each. row_sizes, key_sizes: int64
+    on the host, for each head."""
     import torch
     aligned = all(not bool((sizes.cumsum(0)[:-1] % grain).any()) for of, grain in
                   ((row_sizes, GRANULE_ROWS), (key_sizes, GRANULE_KEYS)) for sizes in of)
@@ -197,8 +197,9 @@ class BlockSparseAttentionWrapper(_Sparse):
             raise ValueError(f"indptr is {begins.tolist()[:8]} with {begins.numel()} numbers; must be {shape[0] + 1} "
                              "numbers that rise from 0")
         if columns.numel() != int(begins[-1]) or bool(((columns < 0) | (columns >= shape[1])).any()):
-            raise ValueError(f"indices has {columns.numel()} numbers up to {int(columns.max()) if columns.numel() else 0}"
-                             f"; must be {int(begins[-1])} numbers below {shape[1]}, one for each block")
+            most = int(columns.max()) if columns.numel() else 0
+            raise ValueError(f"indices has {columns.numel()} numbers up to {most}; must be {int(begins[-1])} numbers "
+                             f"below {shape[1]}, one for each block")
         import torch
         return torch.arange(shape[0], device="cpu").repeat_interleave(counts), columns
 
@@ -225,7 +226,7 @@ class BlockSparseAttentionWrapper(_Sparse):
             enable_pdl=None):
         """Returns out [M, num_qo_heads, head_dim], with return_lse (out, lse fp32 [M, num_qo_heads] in base 2).
 
-        q: [M, num_qo_heads, head_dim]; k, v: [N, num_kv_heads, head_dim]. scale_q, scale_k, scale_v: factors of them."""
+        q: [M, num_qo_heads, head_dim]; k, v: [N, num_kv_heads, head_dim]. scale_q, scale_k, scale_v: their factors."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
         return self._run(q, k, v, (scale_q, scale_k, scale_v), out, lse, return_lse)
 
@@ -265,16 +266,16 @@ class VariableBlockSparseAttentionWrapper(_Sparse):
         block_mask_map: bool [num_kv_heads, block rows, block columns]. block_row_sz, block_col_sz: int32 [num_kv_heads,
         block rows] and [.., block columns], their rows and keys, whose sums are equal for all heads."""
         import torch
-        choices = self._choose(num_qo_heads, num_kv_heads, head_dim,
-                               (q_data_type, q_data_type if kv_data_type is None else kv_data_type, None), causal=causal,
-                               pos_encoding_mode=pos_encoding_mode, logits_soft_cap=logits_soft_cap, sm_scale=sm_scale,
-                               hints=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)),
-                               rope=(rope_scale, rope_theta))
+        types = q_data_type, q_data_type if kv_data_type is None else kv_data_type, None
+        choices = self._choose(
+            num_qo_heads, num_kv_heads, head_dim, types, causal=causal, pos_encoding_mode=pos_encoding_mode,
+            logits_soft_cap=logits_soft_cap, sm_scale=sm_scale, rope=(rope_scale, rope_theta),
+            hints=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)))
         device = torch.device(lists.device_of(self._workspace, block_mask_map))
         blocks = arguments.bools("block_mask_map", block_mask_map, "cpu")
         if blocks.dim() != 3 or blocks.shape[0] != num_kv_heads:
-            raise ValueError(f"block_mask_map has shape {tuple(blocks.shape)}; must be [{num_kv_heads}, block rows, block "
-                             "columns]")
+            raise ValueError(f"block_mask_map has shape {tuple(blocks.shape)}; must be [{num_kv_heads}, block rows, "
+                             "block columns]")
         rows = self._sizes_of("block_row_sz", block_row_sz, (num_kv_heads, blocks.shape[1]))
         keys = self._sizes_of("block_col_sz", block_col_sz, (num_kv_heads, blocks.shape[2]))
         extents = int(rows[0].sum()), int(keys[0].sum())
@@ -289,8 +290,8 @@ class VariableBlockSparseAttentionWrapper(_Sparse):
         arguments.check_integers(name, values, "[num_kv_heads, blocks]", 2)
         made = lists.on_host(values).long()
         if tuple(made.shape) != shape or bool((made < 0).any()) or bool((made.sum(1) != made[0].sum()).any()):
-            raise ValueError(f"{name} has shape {tuple(made.shape)} and sums {made.sum(-1).tolist()[:8]}; must be {shape} "
-                             "of numbers from 0 on, with equal sums")
+            raise ValueError(f"{name} has shape {tuple(made.shape)} and sums {made.sum(-1).tolist()[:8]}; must be "
+                             f"{shape} of numbers from 0 on, with equal sums")
         return made
 
     def run(self, q, k, v, out=None, lse=None, return_lse=False, enable_pdl=None):
