@@ -30,6 +30,12 @@ class ColumnShare {
     return in_head(own) < (own < kOfFirst ? kFirst : kHeadDim);
   }
 
+  // Returns how many columns of the share's first part the head has.
+  static __device__ __forceinline__ int present() {
+    if constexpr (kColumnWarps == 1) return kCount;
+    return max(min(kFirst - column_warp() * kOfFirst, kOfFirst), 0);
+  }
+
   // True if the head has the columns of a 16-byte chunk. 128 bytes of a row make a panel.
   static __device__ __forceinline__ bool has(int chunk, int panel = 0) {
     return exists((panel * 8 + chunk) * (16 / kKvBytes));

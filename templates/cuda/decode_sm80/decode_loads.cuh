@@ -235,11 +235,14 @@ class DecodeLoads {
         static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
     if (key >= length_ || !is_head) return;
     if (kKeys == 32 || lane < kKeys)
-      bulk_prefetch(KeyColumns::at(row_of(parts_.base.k, inside(page), key), 0),
-                    kColumns.qk * kKvBytes, policy_);
-    if (kKeys == 32 || lane >= kKeys)
-      bulk_prefetch(ValueColumns::at(row_of(parts_.base.v, inside(page), key), 0),
-                    kColumns.v * kKvBytes, policy_);
+      prefetch_share<KeyColumns>(row_of(parts_.base.k, inside(page), key));
+    if (!kColumns.values_in_keys && (kKeys == 32 || lane >= kKeys))
+      prefetch_share<ValueColumns>(row_of(parts_.base.v, inside(page), key));
+  }
+  template <class Columns>
+  __device__ __forceinline__ void prefetch_share(const char* row) const {
+    const int columns = Columns::present();
+    if (columns > 0) bulk_prefetch(Columns::at(row, 0), columns * kKvBytes, policy_);
   }
 
   // Returns the origin of a box. The box has one head and the keys of a tile, which lie in one

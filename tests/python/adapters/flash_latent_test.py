@@ -125,7 +125,6 @@ class LatentTest(unittest.TestCase):
                 apart = with_cache(q, *(x.clone() for x in parts(cache)), qv=qv, cache_seqlens=self.lengths, **given)
             self.near(apart, together)
 
-    @unittest.skipIf(DEVICE == "cuda", "kernels of latent attention take neither there")
     def test_scores_and_padding(self):
         q, qv, sinks = draw(3, 2, HEADS, OWN, seed=2), draw(3, 2, HEADS, COMMON, seed=3), draw(HEADS, seed=5)
         o = with_cache(q, *parts(self.slots), qv=qv, cache_seqlens=self.lengths, causal=True, softcap=5.0,

@@ -256,7 +256,7 @@ def _unpacked(packed, sizes, counts, block):
 
 
 class VariableBlockSparseAttentionWrapper(_Sparse):
-    """The same with blocks of any sizes, which differ between the heads of k."""
+    """Attention over blocks of any sizes, which differ between the heads of k."""
 
     def plan(self, block_mask_map, block_row_sz, block_col_sz, num_qo_heads, num_kv_heads, head_dim, causal=False,
              pos_encoding_mode="NONE", use_fp16_qk_reduction=False, logits_soft_cap=None, sm_scale=None,
