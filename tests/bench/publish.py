@@ -31,7 +31,8 @@ SPEEDS = {"tflops", "gflops", "tb_per_s", "gb_per_s"}  # left out of rows that h
 DERIVED_OF_ROWS = DERIVED | {"rmse", "over_twin", "rungs"}  # fp8_error.py: they follow from `relative`
 NOTES = [
     "racecheck follows the one lane of a warp that arrives at a barrier. It reports shared memory that a warp hands on "
-    "behind a __syncwarp, words of cache_sm90 and mla_sm90 that tell tiles, and L2 and delta of backward_sm90.",
+    "behind a __syncwarp, words of cache_sm90 and mla_sm90 that tell tiles, and L2 and delta of backward_sm90. It also "
+    "reports values that teams of decode_sm80 join, if other groups of warps share the columns of a head.",
     "Where every lane arrived, the read-after-write reports were gone. memcheck, synccheck and results are clean "
     "either way."]
 TOOLS = ("memcheck", "racecheck", "synccheck")
