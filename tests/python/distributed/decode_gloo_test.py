@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-import unittest
 from unittest import mock
 
 from skips import torch
@@ -300,11 +299,5 @@ class RankTest(ranks.WithGroups):
             ad.attention_kvcache(q, cache.k, cache.v, **call)
 
 
-class ProcessesTest(unittest.TestCase):
-    def test_all_ranks(self):
-        found, texts = ranks.run_ranks(RankTest, WORLD)
-        self.assertEqual(found, [0, 0, -signal.SIGKILL, 0], texts)
-
-
 if __name__ == "__main__":
-    ranks.main()
+    ranks.main(RankTest, WORLD, [0, 0, -signal.SIGKILL, 0])

@@ -3,7 +3,6 @@
 """The features of attention() in groups of two and four ranks over gloo. Each keyword is served, with results and
 gradients as on one rank, or refused by name. Dropout drops the same weights on any number of ranks. Starts the
 processes itself. Skips aloud (status 77) without PyTorch, gloo or the CPU target."""
-import unittest
 
 from skips import torch
 
@@ -182,11 +181,5 @@ class RankTest(ranks.WithGroups):
         self.assertLess(ad.verify(q, k, v, **choices), 1e-5)
 
 
-class ProcessesTest(unittest.TestCase):
-    def test_all_ranks(self):
-        found, texts = ranks.run_ranks(RankTest, WORLD)
-        self.assertEqual(found, [0] * WORLD, texts)
-
-
 if __name__ == "__main__":
-    ranks.main()
+    ranks.main(RankTest, WORLD)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 import time
-import unittest
 from unittest import mock
 
 from skips import torch
@@ -295,11 +294,5 @@ class RankTest(ranks.WithGroups):
             ad.attention(q, k, v, **call)
 
 
-class ProcessesTest(unittest.TestCase):
-    def test_all_ranks(self):
-        found, texts = ranks.run_ranks(RankTest, WORLD)
-        self.assertEqual(found, [0, 0, ENDED], texts)
-
-
 if __name__ == "__main__":
-    ranks.main()
+    ranks.main(RankTest, WORLD, [0, 0, ENDED])

@@ -104,13 +104,5 @@ class TreeTest(unittest.TestCase):
             self.assertTrue(torch.equal(total, wanted), cuts)
 
 
-class ProcessesTest(unittest.TestCase):
-    def test_all_ranks(self):
-        tests = unittest.defaultTestLoader.loadTestsFromTestCase(TreeTest)
-        self.assertTrue(unittest.TextTestRunner(verbosity=2).run(tests).wasSuccessful())
-        found, texts = ranks.run_ranks(RankTest, WORLD)
-        self.assertEqual(found, [0] * WORLD, texts)
-
-
 if __name__ == "__main__":
-    ranks.main()
+    ranks.main(RankTest, WORLD, alone=(TreeTest,))

@@ -124,11 +124,5 @@ class RankTest(unittest.TestCase):
         self.assertEqual(dist.get_world_size(), WORLD)
 
 
-class ProcessesTest(unittest.TestCase):
-    def test_all_ranks(self):
-        found, texts = ranks.run_ranks(RankTest, WORLD)
-        self.assertEqual(found, [0] * WORLD, texts)
-
-
 if __name__ == "__main__":
-    ranks.main()
+    ranks.main(RankTest, WORLD)

@@ -79,12 +79,20 @@ def run_ranks(tests, world, seconds=280, tail=4000):
         return [found.get(child, "timed out") for child in children], texts
 
 
-def main():
-    """Runs the tests of the script's class ProcessesTest. Skips aloud without gloo or the CPU target."""
+def main(tests, world, wanted=None, alone=()):
+    """Runs the TestCase `tests` in `world` processes, and before it the TestCases of `alone` in this one. wanted: the
+    exit statuses of the ranks, all 0 by default. Skips aloud without gloo or the CPU target."""
     if not (dist.is_available() and dist.is_gloo_available()):
         skip("this PyTorch has no gloo")
     try:
         attune.Context("cpu:1")
     except attune.Error as error:
         skip(f"no cpu target: {error}")
-    unittest.main(defaultTest="ProcessesTest")
+
+    class ProcessesTest(unittest.TestCase):
+        def test_all_ranks(self):
+            found, texts = run_ranks(tests, world)
+            self.assertEqual(found, wanted or [0] * world, texts)
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    suite = unittest.TestSuite(map(load, (*alone, ProcessesTest)))
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
