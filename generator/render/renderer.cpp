@@ -160,8 +160,12 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
     constants.push_back({"bool", "kRequestLengths", "true"});
   if (!is_8_bit(spec.dtype_kv)) return constants;
   if (spec.dtype_kv == Dtype::kInt8) constants.push_back({"bool", "kInt8Cache", "true"});
-  const bool by_key = spec.cache.kv_factors != KvFactors::kHeads;
-  constants.push_back({"bool", by_key ? "kKeyFactors" : "kHeadFactors", "true"});
+  const KvFactors factors = spec.cache.kv_factors;
+  constants.push_back({"bool",
+                       factors == KvFactors::kHeads    ? "kHeadFactors"
+                       : factors == KvFactors::kLatent ? "kLatentRows"
+                                                       : "kKeyFactors",
+                       "true"});
   if (spec.cache.kv_factors == KvFactors::kMade)
     constants.push_back({"bool", "kMakesFactors", "true"});
   return constants;

@@ -86,9 +86,20 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=made
   refused 1 "kv_factors is made" "must be heads or keys"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=rows
-  refused 1 'kv_factors is "rows"' "heads, keys or made"
+  refused 1 'kv_factors is "rows"' "heads, keys, made or latent"
   attune explain --problem op=quantise,dtype=bf16,dtype_o=int8,head_dim=64,heads=8,seqlen=64
   refused 2 "dtype_o is int8" "e4m3 or e5m2"
+}
+
+@test "latent caches of 8 bits: factors beside them or in their rows" {
+  need_cpu_target
+  narrow=${latent/bf16/bf16,dtype_kv=e4m3},v_in_k=1
+  attune check --target cpu:2 --problem $narrow --problem $narrow,kv_factors=keys --problem $narrow,kv_factors=latent \
+    --problem ${narrow/mask=causal_bottom_right/key_indices=places},kv_factors=latent,listed_keys=70 --json
+  expect 0
+  json 'len(o["rows"]) == 4 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune explain --target cpu --problem ${narrow/bf16/fp16},kv_factors=latent
+  refused 1 "kv_factors is latent, dtype_q fp16" "must be with bf16, e4m3, 1 and 512"
 }
 
 @test "a program sees positions" {

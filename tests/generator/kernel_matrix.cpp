@@ -118,6 +118,22 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                               dtypes, dims, pages, scores[specs->size() % 4]))));
 }
 
+// Adds latent caches of 8 bits over pages, slots, packed keys and lists of keys.
+void add_latent_specs(std::vector<KernelSpec>* specs) {
+  for (const char* form :
+       {"fp16,head_dim_qk=448,head_dim_v=384", "bf16,head_dim_qk=576,head_dim_v=512",
+        "bf16,head_dim_qk=576,head_dim_v=512,kv_factors=latent"})
+    for (const char* heads : {"128/1", "32/1", "8/1"})
+      for (const char* keys :
+           {"page_size=64,mask=causal_bottom_right", "packed_q=1,packed_kv=1,window=128:0",
+            "page_size=1,batch_invariant=1", "page_size=64,listed_keys=2048,key_indices=positions",
+            "listed_keys=2048,key_indices=places"})
+        specs->push_back(spec_of(parse_problem(fmt::format(
+            "op=attention_kvcache,dtype_kv=e4m3,v_in_k=1,seqlen_q=2,seqlen_kv=4096,dtype={},heads="
+            "{},{}",
+            form, heads, keys))));
+}
+
 // Adds caches of all types, and rotary pairs that do and do not fill groups of eight columns.
 void add_append_specs(std::vector<KernelSpec>* specs) {
   for (const char* dtypes :
@@ -224,6 +240,7 @@ std::vector<KernelSpec> matrix_specs() {
     specs.push_back(spec_of(parse_problem(fmt::format(
         "op=attention_kvcache,dtype_o=fp32,dtype={},seqlen_q=2,seqlen_kv=4096,page_size=16",
         dims))));
+  add_latent_specs(&specs);
   return specs;
 }
 

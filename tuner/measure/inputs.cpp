@@ -14,6 +14,7 @@
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/operands.hpp"
+#include "templates/shared/latent_rows.h"
 
 namespace attune {
 namespace {
@@ -55,6 +56,25 @@ uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
 // Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored.
 float usual_factor(Dtype dtype) { return dtype == Dtype::kInt8 ? 1.0F / 32 : 1.0F; }
+
+// Returns rows that hold their own factors.
+std::string latent_values(const Problem& problem, int64_t count, uint64_t seed) {
+  const int qk = problem.head_dim_qk, v = problem.head_dim_v;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> factor(0.7F, 1.4F);
+  const int64_t row_bytes = latent_row_bytes(qk, v);
+  std::string bytes(static_cast<size_t>(count * row_bytes), '\0');
+  for (int64_t at = 0; at < count; ++at) {
+    char* const row = bytes.data() + at * row_bytes;
+    for (int i = 0; i < v; ++i) store_element(Dtype::kE4m3, row, i, normal(random));
+    for (int i = 0; i < v / kLatentFactorColumns; ++i)
+      store_element(Dtype::kFp32, row + v, i, factor(random));
+    for (int i = 0; i < qk - v; ++i)
+      store_element(problem.dtype_q, row + latent_rest_at(v), i, normal(random));
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -102,7 +122,7 @@ void Inputs::lay_out(const Problem& problem) {
   const int64_t count = num_rotating_sets(bytes, device_.facts().l2_bytes);
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor)
-      open_tensor(operand, count);
+      open_tensor(problem, operand, count);
     else
       open_rest(problem, operand);
   }
@@ -112,7 +132,27 @@ void Inputs::lay_out(const Problem& problem) {
   for (int64_t i = 0; i < count; ++i) sets_.push_back(make_set(i));
 }
 
-void Inputs::open_tensor(const OperandSpec& tensor, int64_t count) {
+// Fills each set with whole rows that hold their own factors (templates/shared/latent_rows.h).
+void Inputs::fill_latent(const Problem& problem, const OperandSpec& tensor, int64_t count) {
+  Filled& filled = tensors_[index_of(tensor.role)];
+  const int64_t of_set = set_bytes(tensor);
+  filled.dtype.reset();
+  if (count * of_set > filled.memory.bytes()) {
+    filled.memory = {};
+    filled.memory = DeviceMemory(device_, count * of_set);
+  }
+  const std::string table =
+      latent_values(problem, kTableSize / tensor.columns, seed_ + stream_of(tensor.role));
+  const auto period = static_cast<int64_t>(table.size());
+  for (int64_t set = 0; set < count; ++set)
+    for (int64_t at = 0; at < of_set; at += period)
+      device_.copy_to_device(filled.memory.data() + set * of_set + at, table.data(),
+                             std::min(period, of_set - at));
+}
+
+void Inputs::open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count) {
+  if (problem.cache.kv_factors == KvFactors::kLatent && tensor.role == Role::kK)
+    return fill_latent(problem, tensor, count);
   const int64_t bytes = count * set_bytes(tensor);
   Filled& filled = tensors_[index_of(tensor.role)];
   if (!tensor.written) return fill(&filled, tensor.dtype, bytes, stream_of(tensor.role));

@@ -56,7 +56,8 @@ class Inputs {
     ScaleView view{};
   };
   void lay_out(const Problem& problem);
-  void open_tensor(const OperandSpec& tensor, int64_t count);
+  void open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count);
+  void fill_latent(const Problem& problem, const OperandSpec& tensor, int64_t count);
   void open_row_sums(const Problem& problem, const OperandSpec& row_sums);
   void open_rest(const Problem& problem, const OperandSpec& operand);
   void set_row_sums(Role role, Operands* set) const;

@@ -9,7 +9,9 @@
 #include <limits>
 #include <set>
 
+#include "generator/core/problem/narrow_float.hpp"
 #include "runtime/engine/plan.hpp"
+#include "templates/shared/latent_rows.h"
 #include "tuner/oracles/host_scores.hpp"
 #include "tuner/oracles/parallel.hpp"
 
@@ -92,13 +94,45 @@ class CacheExpectation final : public Expectation {
     return {chosen.begin(), chosen.end()};
   }
 
+  bool has_latent_rows() const { return problem_.cache.kv_factors == KvFactors::kLatent; }
+  int64_t columns_of(const OperandSpec& tensor) const {
+    return has_latent_rows() && tensor.role == Role::kK ? problem_.head_dim_qk : tensor.columns;
+  }
+  // Returns rows of the cache. Those of K hold their factors with kv_factors=latent; as int8, the
+  // values of a row are its bytes.
+  std::vector<float> cache_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
+                                int64_t first, int64_t end) const {
+    if (!has_latent_rows()) return tensor_rows(bench_.device, tensor, view, page, first, end);
+    OperandSpec bytes = spec_of_role(Role::kK);
+    bytes.dtype = Dtype::kInt8;
+    const std::vector<float> all = tensor_rows(bench_.device, bytes, view, page, first, end);
+    const auto columns = static_cast<size_t>(columns_of(tensor));
+    std::vector<float> rows;
+    rows.reserve(all.size() / static_cast<size_t>(bytes.columns) * columns);
+    std::vector<uint8_t> row(static_cast<size_t>(bytes.columns));
+    for (size_t at = 0; at < all.size(); at += row.size()) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] = to_int8(all[at + i]);
+      for (size_t i = 0; i < columns; ++i) rows.push_back(latent_value(row.data(), i));
+    }
+    return rows;
+  }
+  float latent_value(const uint8_t* row, size_t column) const {
+    const auto of_v = static_cast<size_t>(problem_.head_dim_v);
+    if (column >= of_v)
+      return load_element(problem_.dtype_q, row + latent_rest_at(problem_.head_dim_v),
+                          static_cast<int64_t>(column - of_v));
+    return from_e4m3(row[column]) *
+           load_element(Dtype::kFp32, row + of_v,
+                        static_cast<int64_t>(column / kLatentFactorColumns));
+  }
+
   Rows cached(Role role, int64_t request, int64_t length) const {
     const OperandSpec& tensor = spec_of_role(role);
     const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
-    Rows all{{}, tensor.heads, tensor.columns};
+    Rows all{{}, tensor.heads, columns_of(tensor)};
     if (problem_.cache.packed_kv) {
       const int64_t first = lists_.kv_begins[static_cast<size_t>(request)];
-      all.values = tensor_rows(bench_.device, tensor, view, 0, first, first + length);
+      all.values = cache_rows(tensor, view, 0, first, first + length);
       add_factors(role, 0, first, first + length, &all);
       return all;
     }
@@ -109,11 +143,11 @@ class CacheExpectation final : public Expectation {
                                                 request * lists_.page_table_stride + key / step)]
                                           : lists_.slots[static_cast<size_t>(request)];
     };
-    const int64_t of_key = tensor.heads * tensor.columns;
+    const int64_t of_key = all.heads * all.columns;
     all.values.resize(static_cast<size_t>(length * of_key));
     for_each_index((length + step - 1) / step, [&](int64_t i) {
-      const std::vector<float> rows = tensor_rows(bench_.device, tensor, view, page_of(i * step), 0,
-                                                  std::min(step, length - i * step));
+      const std::vector<float> rows =
+          cache_rows(tensor, view, page_of(i * step), 0, std::min(step, length - i * step));
       std::copy(rows.begin(), rows.end(), all.values.begin() + i * step * of_key);
     });
     for (int64_t key = 0; key < length; key += step)
@@ -125,13 +159,13 @@ class CacheExpectation final : public Expectation {
   Rows at_places(Role role, const std::vector<int>& places) const {
     const OperandSpec& tensor = spec_of_role(role);
     const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
-    Rows all{{}, tensor.heads, tensor.columns};
-    const int64_t of_key = tensor.heads * tensor.columns;
+    Rows all{{}, tensor.heads, columns_of(tensor)};
+    const int64_t of_key = all.heads * all.columns;
     all.values.resize(places.size() * static_cast<size_t>(of_key));
     for_each_index(static_cast<int64_t>(places.size()), [&](int64_t i) {
       const int place = places[static_cast<size_t>(i)];
-      const std::vector<float> row = tensor_rows(bench_.device, tensor, view, place / tensor.rows,
-                                                 place % tensor.rows, place % tensor.rows + 1);
+      const std::vector<float> row = cache_rows(tensor, view, place / tensor.rows,
+                                                place % tensor.rows, place % tensor.rows + 1);
       std::copy(row.begin(), row.end(), all.values.begin() + i * of_key);
     });
     for (const int place : places)
@@ -144,9 +178,9 @@ class CacheExpectation final : public Expectation {
     const bool by_key = problem_.cache.kv_factors != KvFactors::kHeads;
     for (int64_t row = first; row < end; ++row)
       for (int64_t head = 0; head < rows->heads; ++head)
-        rows->factors.push_back(!is_8_bit(problem_.dtype_kv) ? 1.0
-                                : by_key                     ? factor(role, page, head, row)
-                                                             : factor(role, 0, head, 0));
+        rows->factors.push_back(!is_8_bit(problem_.dtype_kv) || has_latent_rows() ? 1.0
+                                : by_key ? factor(role, page, head, row)
+                                         : factor(role, 0, head, 0));
   }
 
   void expect_request(int64_t request) {

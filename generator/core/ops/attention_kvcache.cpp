@@ -10,6 +10,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/latent_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {
@@ -101,7 +102,9 @@ OperandList operands(const Problem& p) {
   const int64_t rows = p.cache.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk};
-  const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk};
+  const bool is_latent = p.cache.kv_factors == KvFactors::kLatent;
+  const int columns = is_latent ? latent_row_bytes(p.head_dim_qk, p.head_dim_v) : p.head_dim_qk;
+  const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, columns};
   const OperandSpec v{Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true};
   const OperandSpec lse{Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true};
@@ -156,7 +159,7 @@ void check_cached_problem(const Problem& p, const char* op) {
 }
 
 void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandList* all) {
-  if (!is_8_bit(p.dtype_kv)) return;
+  if (!is_8_bit(p.dtype_kv) || p.cache.kv_factors == KvFactors::kLatent) return;
   const bool by_key = p.cache.kv_factors != KvFactors::kHeads;
   for (const auto& [role, name] :
        {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {

@@ -95,6 +95,18 @@ void check_no_cache(const Problem& p, const std::string& op) {
     refuse(fmt::format("num_pages is {}; op {} has no cache: must be 0", p.num_pages, op));
 }
 
+// Rows that hold their own factors are multiples of 16 bytes.
+void check_latent_rows(const Problem& p) {
+  constexpr int kColumns = 512;
+  if (p.cache.v_in_k && p.dtype_kv == Dtype::kE4m3 && p.dtype_q == Dtype::kBf16 &&
+      p.head_dim_v == kColumns)
+    return;
+  refuse(fmt::format(
+      "kv_factors is latent, dtype_q {}, dtype_kv {}, v_in_k {:d} and head_dim_v {}; "
+      "must be with bf16, e4m3, 1 and {}",
+      dtype_name(p.dtype_q), dtype_name(p.dtype_kv), p.cache.v_in_k, p.head_dim_v, kColumns));
+}
+
 void check_kv_factors(const Problem& p, const OpDescription& op) {
   if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
     refuse(
@@ -107,6 +119,7 @@ void check_kv_factors(const Problem& p, const OpDescription& op) {
                     kv_factors_name(p.cache.kv_factors), dtype_name(p.dtype_kv), op.name));
   if (p.cache.kv_factors == KvFactors::kMade && !op.appends)
     refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads or keys", op.name));
+  if (p.cache.kv_factors == KvFactors::kLatent) check_latent_rows(p);
 }
 
 void check_key_indices(const Problem& p, const OpDescription& op) {
@@ -214,7 +227,7 @@ constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
 constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
                                                 "sinks", "load", "load_diagonals"};
-constexpr std::string_view kKvFactors[] = {"heads", "keys", "made"};
+constexpr std::string_view kKvFactors[] = {"heads", "keys", "made", "latent"};
 constexpr std::string_view kKeyIndices[] = {"none", "positions", "places"};
 constexpr int kAllRepeats = 15;
 }  // namespace
@@ -246,7 +259,7 @@ std::string_view kv_factors_name(KvFactors factors) {
 KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
-  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys or made", text));
+  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys, made or latent", text));
 }
 
 std::string_view key_indices_name(KeyIndices indices) {

@@ -104,8 +104,11 @@ enum class KvFactors : int {
   kHeads = 0,  // one for all, or one for each head of K
   kKeys = 1,   // by page, key and head, with any strides
   kMade = 2,   // as kKeys, and append_kv makes the factor of each key and head that it writes
+  // Each row holds its factors: the 8-bit columns of V, a factor for every 128 of these, then the
+  // other columns of K in the type of q (templates/shared/latent_rows.h)
+  kLatent = 3,
 };
-std::string_view kv_factors_name(KvFactors factors);  // "heads", "keys"
+std::string_view kv_factors_name(KvFactors factors);  // "heads", "latent"
 KvFactors parse_kv_factors(std::string_view text);
 
 // The meaning of an entry in a call's lists of keys (templates/shared/key_list_args.h).

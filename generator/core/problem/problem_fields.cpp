@@ -290,7 +290,7 @@ std::vector<ProblemField> cache_fields() {
       feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(cache.v_in_k), 0),
               "separate values"),
       feature(one_value(kSpec, "kv_factors", "factors of an 8-bit cache",
-                        ATTUNE_AT(cache.kv_factors), KvFactors::kMade),
+                        ATTUNE_AT(cache.kv_factors), KvFactors::kLatent),
               "one factor per cache or head"),
       feature(one_value(kSpec, "key_indices", "numbers in each row's list of keys",
                         ATTUNE_AT(cache.key_indices), KeyIndices::kPlaces),

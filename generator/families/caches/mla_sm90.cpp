@@ -22,6 +22,7 @@
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
+#include "templates/shared/latent_rows.h"
 #include "templates/shared/layouts/cache_layout.h"
 #include "templates/shared/layouts/mla_sm90_layout.h"
 
@@ -34,7 +35,7 @@ constexpr int kLeastRows = 16;
 const Served& serves_latent_caches() {
   static const Served served{Op::kAttentionKvCache,
                              {"mask", "window", "page_size", "packed_q", "packed_kv",
-                              "batch_invariant", "v_in_k", "key_indices"}};
+                              "batch_invariant", "v_in_k", "key_indices", "kv_factors"}};
   return served;
 }
 
@@ -45,10 +46,17 @@ int consumers_of(const Config& config) { return mla_consumers(as_int(config, "ro
 
 bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
 
-// True if the kernel gathers keys by cp.async, because TMA boxes would have too few of them
-// (cuda/mla_sm90/gathered_keys.cuh).
+// True if the kernel converts keys of 8 bits (cuda/mla_sm90/converted_keys.cuh).
+bool converts_keys(const KernelSpec& spec) { return is_8_bit(spec.dtype_kv); }
+
+// True if the kernel gathers keys by cp.async, because it converts them, or because TMA boxes would
+// have too few of them (cuda/mla_sm90/gathered_keys.cuh).
 bool gathers_keys(const KernelSpec& spec) {
-  return has_lists(spec) || spec.cache.page_size % kLeastBoxRows != 0;
+  return converts_keys(spec) || has_lists(spec) || spec.cache.page_size % kLeastBoxRows != 0;
+}
+
+int threads_of(const KernelSpec& spec, const Config& config) {
+  return mla_warpgroups(as_int(config, "rows"), converts_keys(spec)) * kWarpgroupThreads;
 }
 
 MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
@@ -136,10 +144,10 @@ class MlaSm90 final : public KernelTemplate {
   }
 
   Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
-    const int consumers = consumers_of(config);
-    return {.threads = (consumers + 1) * kWarpgroupThreads,
+    const int threads = threads_of(spec, config);
+    return {.threads = threads,
             .shared_bytes = layout_of(spec, config).bytes,
-            .max_registers = prefill_sm90_registers(consumers, 1).launch,
+            .max_registers = prefill_sm90_registers(threads / kWarpgroupThreads - 1, 1).launch,
             .min_blocks_per_sm = 1};
   }
 
@@ -164,6 +172,7 @@ class MlaSm90 final : public KernelTemplate {
                                     {"int", "kRescaleThreshold", "8"},
                                     {"int", "kKvSplits", "1"}};
     if (gathers_keys(spec)) constants.push_back({"bool", "kGathersKeys", "true"});
+    if (converts_keys(spec)) constants.push_back({"bool", "kConvertsKeys", "true"});
     return constants;
   }
 
@@ -184,9 +193,10 @@ class MlaSm90 final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     LaunchStructure all;
     StepStructure& step = all.steps[0];
-    step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
+    step.parts = attention_parts(spec);
+    step.parts.push_back(ArgumentPart::kCache);
     if (has_lists(spec)) step.parts.push_back(ArgumentPart::kLists);
-    step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
+    step.threads = static_cast<unsigned>(threads_of(spec, config));
     step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
     step.early = true;  // waits for the previous grid before it reads lengths
     const int box_rows =
@@ -228,7 +238,7 @@ class MlaSm90 final : public KernelTemplate {
   // Returns approximate clocks of the block with the most work. The products of a step are bound by
   // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
   // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
-  // them. The constants are a fit to 1424 timings (LOG.md).
+  // them. The constants are a fit to 1424 timings (LOG.md), those of conversions are estimates.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& of_call, const DeviceFacts& device) const override {
     const Shape shape = line_shape(spec, of_call);
@@ -242,9 +252,15 @@ class MlaSm90 final : public KernelTemplate {
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
     // Readers of a key
     const double readers = static_cast<double>(tiles.of_request * tiles.groups);
-    const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
+    const int of_key = spec.cache.kv_factors == KvFactors::kLatent
+                           ? latent_row_bytes(spec.head_dim_qk, spec.head_dim_v)
+                           : spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
+    const double bytes = static_cast<double>(kMlaKeys) * of_key;
     const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
-    const double step = std::pow(std::pow(products, kHides) + std::pow(memory, kHides), 1 / kHides);
+    const double conversion = !converts_keys(spec) ? 0 : keys_first ? 1500 : 3700;
+    const double step = std::pow(
+        std::pow(products, kHides) + std::pow(memory, kHides) + std::pow(conversion, kHides),
+        1 / kHides);
     const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / kMlaKeys);
     const auto count = static_cast<double>(std::max<int64_t>(1, tiles.count()));
     const auto blocks = static_cast<double>(device.sm_count);
@@ -266,15 +282,19 @@ class MlaSm90 final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (auto reason = not_sm90a(arch)) return reason;
     if (!spec.cache.v_in_k)
       return "v_in_k is 0; this template serves values that are the first columns of keys";
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; this template serves fp16 and bf16",
                          dtype_name(spec.dtype_q));
-    if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv is {}; this template serves caches of the dtype of q: {}",
-                         dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
+    if (spec.dtype_kv != spec.dtype_q && spec.dtype_kv != Dtype::kE4m3)
+      return fmt::format(
+          "dtype_kv is {}; this template serves caches of e4m3 or the dtype of q: {}",
+          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
+    if (spec.cache.kv_factors != KvFactors::kHeads && spec.cache.kv_factors != KvFactors::kLatent)
+      return fmt::format("kv_factors is {}; this template serves heads and latent",
+                         kv_factors_name(spec.cache.kv_factors));
     if (spec.head_dim_qk % kPanelColumns != 0)
       return fmt::format("head_dim_qk is {}; this template serves multiples of {}",
                          spec.head_dim_qk, kPanelColumns);

@@ -75,7 +75,11 @@ typedef enum attune_kv_factors {
   /* ATTUNE_APPEND_KV only: as KEYS, but the call computes and writes the factor of each key and
    * head that it writes. The factor is the largest magnitude of the row divided by 448 (e5m2:
    * 57344, int8: 127), and at least 2^-126. */
-  ATTUNE_KV_FACTORS_MADE = 2
+  ATTUNE_KV_FACTORS_MADE = 2,
+  /* The rows of k hold their factors, and k_scale and v_scale are not read. For e4m3 with v_in_k, q
+   * of bf16 and a head_dim_v of 512. A row is 512 codes, 4 factors (fp32, one for every 128 codes),
+   * and the other columns of k in bf16: 656 bytes with a head_dim_qk of 576. */
+  ATTUNE_KV_FACTORS_LATENT = 3
 } attune_kv_factors;
 
 /* The meaning of an entry in a call's lists of keys. */

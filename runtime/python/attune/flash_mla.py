@@ -5,7 +5,8 @@
 
 The columns of a latent are keys, and its first head_dim_v columns are values. Any number of query heads is served, 16
 as well as 128, and lists of keys over bf16 caches too. FlashMLA's caches of 656 bytes a key (512 of e4m3, 4 factors, 64
-columns of bf16) are read through a copy of the chosen keys in q's dtype, with a warning."""
+columns of bf16) are read as they are, dense too, if q is bf16. For other q the chosen keys are copied in q's dtype,
+with a warning."""
 import warnings
 
 from .core.flags import flag
@@ -34,7 +35,8 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
     """Returns (out, lse) of latent attention over a paged cache.
 
     q: [batch, seqlen_q, num_heads, head_dim], bf16 or fp16 (CPU: fp32 too). k_cache: [pages, page_size, 1, head_dim] of
-    q's dtype; with is_fp8_kvcache 656 bytes a key, of a dtype of one byte. head_dim_v: the columns that are values.
+    q's dtype; with is_fp8_kvcache 656 bytes a key, of a dtype of one byte, and without `indices` q of bf16.
+    head_dim_v: the columns that are values.
     block_table: int32 [batch, pages of a request], cache_seqlens: int32 [batch]. With `indices` they may be None.
     indices: int32 [batch, seqlen_q, topk], the keys that each row sees: page * page_size + index in the page; an entry
     that names no key, such as -1, is skipped. topk_length: int32 [batch], how many entries the rows of a request read.
@@ -50,9 +52,7 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
                   topk_length=topk_length, attn_sink=attn_sink)
     columns, is_causal = whole("head_dim_v", head_dim_v), flag("causal", causal)
     if flag("is_fp8_kvcache", is_fp8_kvcache):
-        if indices is None:
-            raise ValueError("is_fp8_kvcache is True and indices is None; caches of 656 bytes a key are read by lists")
-        k_cache, indices = _widened(q, k_cache, indices)
+        k_cache, indices = _packed(q, k_cache, indices)
     given = dict(page_table=block_table, kv_lengths=cache_seqlens, is_causal=is_causal)
     if indices is None:
         if block_table is None or cache_seqlens is None or topk_length is not None:
@@ -119,15 +119,25 @@ def _attend(q, cache, columns, sink, scale, given):
     return out, lse.masked_fill(lse == -torch.inf, torch.inf)
 
 
+def _packed(q, k_cache, indices):
+    """Returns a cache of 656 bytes a key, and indices, in the form that attention_kvcache() takes."""
+    import torch
+    if indices is None and q.dtype != torch.bfloat16:
+        raise ValueError(f"is_fp8_kvcache is True, indices is None and q is {q.dtype}; q must be torch.bfloat16")
+    if k_cache.dtype.itemsize != 1 or k_cache.dim() != 4 or k_cache.shape[2:] != (1, _KEY_BYTES):
+        raise ValueError(f"k_cache is {k_cache.dtype} of shape {tuple(k_cache.shape)}; must be [pages, page_size, 1, "
+                         f"{_KEY_BYTES}] of a dtype of one byte with is_fp8_kvcache")
+    if q.dtype == torch.bfloat16:
+        return k_cache.view(torch.float8_e4m3fn), indices
+    return _widened(q, k_cache, indices)
+
+
 def _widened(q, k_cache, indices):
     """Returns the keys that lists name as a cache [1 slot, keys, 1, head_dim] of q's dtype, and the places of the keys
     there."""
     import torch
-    if k_cache.dtype.itemsize != 1 or k_cache.dim() != 4 or k_cache.shape[2:] != (1, _KEY_BYTES):
-        raise ValueError(f"k_cache is {k_cache.dtype} of shape {tuple(k_cache.shape)}; must be [pages, page_size, 1, "
-                         f"{_KEY_BYTES}] of a dtype of one byte with is_fp8_kvcache")
     warnings.warn(f"flash_mla_with_kvcache copies the keys that `indices` names at each run, because its kernels read "
-                  f"{q.dtype} and is_fp8_kvcache is True", stacklevel=3)
+                  f"{q.dtype} and is_fp8_kvcache is True", stacklevel=4)
     keys = k_cache.shape[0] * k_cache.shape[1]
     is_key = (indices >= 0) & (indices < keys)
     chosen = indices.clamp(0, max(keys - 1, 0)).flatten().long()

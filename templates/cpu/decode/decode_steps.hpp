@@ -7,6 +7,7 @@
 
 #include "cpu/decode/decode_products.hpp"
 #include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
+#include "cpu/decode/latent_rows.hpp"
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -143,7 +144,10 @@ class BlockReader {
       const Element<kDtypeKv>* const from = row_of(first + key, of);
       if constexpr (kNarrow) {
         Floats* const to = step->wide + key * vectors_of(kHeadDim);
-        load_row<kDtypeKv, kHeadDim>(from, 0, to);
+        if constexpr (kLatentRows)
+          load_latent_row<kHeadDim>(from, to);
+        else
+          load_row<kDtypeKv, kHeadDim>(from, 0, to);
         step->rows[key] = reinterpret_cast<const KvElement*>(to);
       } else {
         step->rows[key] = reinterpret_cast<const KvElement*>(from);  // the same type

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/decode_sm80/head_factors.cuh"  // where kHeadFactors, else none/
 #include "cuda/ptx/block_order.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/sm90/epilogue_rows.cuh"
@@ -225,6 +226,7 @@ class CacheJoin {
     float inverse = sum.stats.y == 0.f ? 0.f : __fdiv_rn(1.f, sum.stats.y);
     float lse = (sum.stats.x + log2_approx(sum.stats.y)) * kLn2;
     join_sink(parts_.scores, head, inverse, lse);
+    inverse = scaled_by_v(parts_.scales, head / kGqaRatio, inverse);
     const long long at = tile.place.batch * args.o.batch_stride + row * args.o.row_stride +
                          head * args.o.head_stride + column;
     store_four<kDtypeO>(

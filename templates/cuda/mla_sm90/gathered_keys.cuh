@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers keys that lie apart into the slots of K: keys that lists name, or keys in pages that are
-// too small for TMA boxes. A box would have few keys; cp.async by two warps takes their place. Each
-// warp has half of the keys of a step, one per lane. The number of a lane's key is known, or read
-// from its list, two steps ahead, and its page is read one step ahead.
+// too small for TMA boxes. A box would have few keys; cp.async by two warps takes their place. Keys
+// of 8 bits are gathered too, and converted (converted_keys.cuh). Each warp has an equal part of
+// the keys of a step, one per lane. The number of a lane's key is known, or read from its list, two
+// steps ahead, and its page is read one step ahead.
 //
 // Places without a key become zeros, which add nothing as V. Consumers hide their scores: those of
 // lists by the bits that are stored here (listed_scores.cuh), others by the mask.
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
+#include "cuda/mla_sm90/converted_keys.cuh"  // where kConvertsKeys, else none/
 #include "cuda/parts/listed_places.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/l2_policy.cuh"
@@ -19,11 +21,14 @@ static_assert(!kKeyLists || kTileRows == 1, "rows have lists of their own");
 
 template <class Lists>
 class GatheredKeys {
+  static constexpr int kElementBytes = kConvertsKeys ? 1 : 2;
   static constexpr int kPanels = kLayout.panels_qk, kParts = kMlaLayout.slots_of_step;
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
-  static constexpr int kKeysOfWarp = 32, kLanesOfRow = kPanelRowBytes / 16;
+  static constexpr int kKeysOfWarp = kBlockN / kGatherWarps, kLanesOfRow = kPanelRowBytes / 16;
   static constexpr int kKeysAtOnce = 32 / kLanesOfRow;
-  static_assert(kBlockN == 2 * kKeysOfWarp, "two warps have a key per lane");
+  static constexpr int kKeyBytes = kConvertsKeys ? converted_key_bytes() : 2 * kHeadDimQk;
+  static constexpr int kKeyLines = (kKeyBytes + kPanelRowBytes - 1) / kPanelRowBytes;
+  static_assert(kKeysOfWarp <= 32, "a lane has one key");
 
  public:
   __device__ __forceinline__ GatheredKeys(const KernelParts& parts, const Lists& lists,
@@ -33,13 +38,14 @@ class GatheredKeys {
         shared_(shared),
         policy_(kGqaRatio <= kTileHeads && parts.base.seqlen_q <= kTileRows
                     ? evict_first_policy()
-                    : evict_normal_policy()) {}
+                    : evict_normal_policy()),
+        conversions_(shared, number(), policy_) {}
 
   __device__ __forceinline__ void run() {
     CacheReader tiles(shared_);
     CacheTile tile;
-    if constexpr (kScheduler == kShared && !kKeyLists) {
-      named_barrier_sync(kBarrierFirstTile + half(), 2 * 32);
+    if (kScheduler == kShared && !kKeyLists && (!kGatherGroup || number() < kKeyWarps)) {
+      named_barrier_sync(kBarrierFirstTile + number(), 2 * 32);
       const bool is_tile = read_tile(shared_, &tile);
       named_barrier_arrive(kBarrierFirstRead, 32 * (1 + kKeyWarps));
       if (is_tile) prefetch(tile);
@@ -47,13 +53,18 @@ class GatheredKeys {
     while (tiles.next(&tile)) {
       begin(tile);
       load_all(tile.place.first_block, tile.place.last_block);
+      conversions_.finish();
     }
     let_next_grid_start();
   }
 
  private:
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ __forceinline__ int half() { return static_cast<int>(threadIdx.x) / 64; }
+  // Returns the number of this warp among those that gather keys.
+  static __device__ __forceinline__ int number() {
+    const int thread = static_cast<int>(threadIdx.x);
+    return kGatherGroup ? thread / 32 % kGatherWarps : thread / 64;
+  }
 
   __device__ __forceinline__ void begin(const CacheTile& tile) {
     places_.take({tile.place.batch, kKeyLists ? tile.keys : 0, tile.request.first_key,
@@ -67,7 +78,7 @@ class GatheredKeys {
     if (key < 0) return;
     const char* const row = row_of(key, places_.template page_of<true>(key));
 #pragma unroll 1
-    for (int panel = 0; panel < kPanels; ++panel) prefetch_l2(row + panel * kPanelRowBytes);
+    for (int line = 0; line < kKeyLines; ++line) prefetch_l2(row + line * kPanelRowBytes);
   }
 
   // Loads the blocks from `last` down to `first`, in the order in which consumers take them.
@@ -84,17 +95,21 @@ class GatheredKeys {
   }
   // Returns this lane's key of a block; -1 if there is none.
   __device__ __forceinline__ int key_of(int block, int first) const {
-    return block < first ? -1 : places_.key_of(block * kBlockN + half() * kKeysOfWarp + lane());
+    return block < first
+               ? -1
+               : places_.key_of(block * kBlockN + number() * kKeysOfWarp + lane() % kKeysOfWarp);
   }
   __device__ __forceinline__ const char* row_of(int key, int page) const {
     return static_cast<const char*>(k_.data) +
-           2 * (places_.inside(page) * k_.batch_stride + places_.row_in_page(key) * k_.row_stride +
+           kElementBytes *
+               (places_.inside(page) * k_.batch_stride + places_.row_in_page(key) * k_.row_stride +
                 places_.head() * k_.head_stride);
   }
 
   __device__ __forceinline__ void load(int key, int page) {
     const char* const row = row_of(key, page);
     const unsigned existing = __ballot_sync(~0u, key >= 0);
+    if constexpr (kConvertsKeys) return conversions_.load(row, existing);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) load_part(row, existing, part * kPartPanels);
   }
@@ -104,7 +119,7 @@ class GatheredKeys {
     const int slot = cursor_.slot(), panels = min(kPartPanels, kPanels - first_panel);
     const unsigned full = shared_ + kLayout.k_full + 8 * slot;
     const unsigned to =
-        shared_ + kLayout.k + slot * kLayout.k_slot_bytes + half() * kKeysOfWarp * kPanelRowBytes;
+        shared_ + kLayout.k + slot * kLayout.k_slot_bytes + number() * kKeysOfWarp * kPanelRowBytes;
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursor_.parity() ^ 1, "slot_empty");
     cursor_.advance();
     const int chunk = lane() % kLanesOfRow;
@@ -123,7 +138,7 @@ class GatheredKeys {
     }
     cp_async_arrive(full);
     if (kKeyLists && lane() == 0) {
-      store_shared_word(shared_ + kMlaLayout.listed + 8 * slot + 4 * half(),
+      store_shared_word(shared_ + kMlaLayout.listed + 8 * slot + 4 * number(),
                         static_cast<int>(existing));
       mbarrier_arrive(full);
     }
@@ -142,6 +157,7 @@ class GatheredKeys {
   unsigned shared_;
   L2Policy policy_;
   SlotCursor<kLayout.k_slots> cursor_;
+  ConvertedKeys conversions_;
 };
 
 template <class Lists, class Map>

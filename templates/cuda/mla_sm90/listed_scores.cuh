@@ -11,9 +11,9 @@
 namespace attune {
 
 // Makes keys that cp.async has copied visible to this thread's wgmma. The thread has waited for the
-// slot's barrier. TMA's keys need no fence.
+// slot's barrier. TMA's keys need no fence. Warps that convert keys have their own.
 __device__ __forceinline__ void see_copied_keys() {
-  if constexpr (kGathersKeys) fence_proxy_async();
+  if constexpr (kGathersKeys && !kConvertsKeys) fence_proxy_async();
 }
 
 // The bits of the keys of the slot whose barrier is `full`, from key `first` on.

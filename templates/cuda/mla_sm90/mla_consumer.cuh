@@ -46,9 +46,10 @@ class MlaConsumer {
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, kPanelBytes)) {}
 
   // Computes O of one tile, not yet divided by the row sums. `rows` gets the maxima and sums over
-  // all keys of the tile.
-  __device__ __forceinline__ void attend(const AttentionArgs& args, const PrefillTile& tile,
-                                         unsigned parity, MlaOutput& o, RowStats* rows) {
+  // all keys of the tile. `scale_log2` multiplies scores.
+  __device__ __forceinline__ void attend(const AttentionArgs& args, float scale_log2,
+                                         const PrefillTile& tile, unsigned parity, MlaOutput& o,
+                                         RowStats* rows) {
     const BlockRange range =
         visible_blocks<kBlockN>(args, tile.first_row, tile.first_row + kHeadRows);
     rows->max[0] = rows->max[1] = kLowestMax;
@@ -79,7 +80,7 @@ class MlaConsumer {
           hide_unlisted(shared_, k_.full(), 2 * (lane() % 4), s);
         else if (range.needs_mask(block))
           mask(args, tile, block, s);
-        multiply_own(args.softmax_scale_log2, s, o, rows);
+        multiply_own(scale_log2, s, o, rows);
         if (block == tile.first_block) break;
         --block;
         multiply_other(block == tile.first_block, o, rows);

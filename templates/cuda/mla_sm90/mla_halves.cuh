@@ -37,12 +37,16 @@ __device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsi
     request.move_to(tile.request);
     MlaOutput o;
     RowStats rows;
-    consumer.attend(request.args(), tile.place, tiles.parity(), o, &rows);
+    const int kv_head = tile.place.head / kGqaRatio;
+    consumer.attend(request.args(),
+                    scaled_by_k(all.scales, kv_head, request.args().softmax_scale_log2), tile.place,
+                    tiles.parity(), o, &rows);
     const ThreadRows place =
         thread_rows(tile.place, 0, static_cast<int>(threadIdx.x) % kWarpgroupThreads);
     if (kScheduler == kDrawn || tile.parts == 1) {
-      const RowEnds ends = end_rows(rows);
+      RowEnds ends = end_rows(rows);
       store_lse(request.args(), tile.place, place, ends);
+      for (float& inverse : ends.inverse) inverse = scaled_by_v(all.scales, kv_head, inverse);
       normalise(o, ends);
       store_output_words(request.args(), tile.place, place, o);
     } else {

@@ -54,9 +54,10 @@ class KeysFirstConsumer {
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, kPanelBytes)) {}
 
   // Computes O of one tile, not yet divided by the row sums. `stats` gets the maxima and sums over
-  // all keys of the tile; all threads that hold a row get the same.
-  __device__ __forceinline__ void attend(const AttentionArgs& args, const PrefillTile& tile,
-                                         unsigned parity, OutputOfColumns& o, ColumnStats* stats) {
+  // all keys of the tile; all threads that hold a row get the same. `scale_log2` multiplies scores.
+  __device__ __forceinline__ void attend(const AttentionArgs& args, float scale_log2,
+                                         const PrefillTile& tile, unsigned parity,
+                                         OutputOfColumns& o, ColumnStats* stats) {
     const BlockRange range =
         visible_blocks<kBlockN>(args, tile.first_row, tile.first_row + kHeadRows);
 #pragma unroll
@@ -84,7 +85,7 @@ class KeysFirstConsumer {
         hide_unlisted_rows(shared_, k_.full(), warp() * 16 + lane() / 4, s);
       else if (range.needs_mask(block))
         mask(args, tile, block, s);
-      soften(args.softmax_scale_log2, s, o, stats);
+      soften(scale_log2, s, o, stats);
       multiply_pv(o);
     }
     add_sums(stats);

@@ -12,8 +12,10 @@ namespace attune {
 
 class KeysFirstEnd {
  public:
-  __device__ __forceinline__ KeysFirstEnd(const AttentionArgs& args, const PrefillTile& tile)
-      : args_(args), tile_(tile) {}
+  // `args` are the arguments of the tile's request.
+  __device__ __forceinline__ KeysFirstEnd(const KernelParts& parts, const AttentionArgs& args,
+                                          const PrefillTile& tile)
+      : parts_(parts), args_(args), tile_(tile) {}
 
   __device__ __forceinline__ void store(OutputOfColumns& o, const ColumnStats& stats) const {
     OfRows inverse;
@@ -23,7 +25,8 @@ class KeysFirstEnd {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const float sum = stats.sum[t][i];
-        inverse[t][i] = sum == 0.f ? 0.f : 1.f / sum;
+        inverse[t][i] =
+            scaled_by_v(parts_.scales, tile_.head / kGqaRatio, sum == 0.f ? 0.f : 1.f / sum);
         any_none |= sum == 0.f;
         if (threadIdx.x % kWarpgroupThreads < 4)
           store_lse(own_row(t, i), (stats.max[t][i] + log2_approx(sum)) * kLn2);
@@ -131,6 +134,7 @@ class KeysFirstEnd {
     }
   }
 
+  const KernelParts& parts_;
   const AttentionArgs& args_;
   const PrefillTile& tile_;
 };

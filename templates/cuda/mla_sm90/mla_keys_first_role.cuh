@@ -5,6 +5,7 @@
 
 #include "cuda/cache_sm90/cache_request_args.cuh"
 #include "cuda/mla_sm90/mla_keys_first_end.cuh"
+#include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
 
@@ -16,6 +17,7 @@ struct KeysFirstRole {
 
 __device__ __forceinline__ void KeysFirstRole::consume(const KernelParts& parts, unsigned shared,
                                                        int) {
+  if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   RequestArgs request(parts);
   KeysFirstConsumer consumer(shared);
   CacheReader tiles(shared);
@@ -25,15 +27,18 @@ __device__ __forceinline__ void KeysFirstRole::consume(const KernelParts& parts,
     request.move_to(tile.request);
     OutputOfColumns o;
     ColumnStats stats;
-    consumer.attend(request.args(), tile.place, tiles.parity(), o, &stats);
-    const KeysFirstEnd end(request.args(), tile.place);
+    const AttentionArgs& args = request.args();
+    const int kv_head = tile.place.head / kGqaRatio;
+    consumer.attend(args, scaled_by_k(parts.scales, kv_head, args.softmax_scale_log2), tile.place,
+                    tiles.parity(), o, &stats);
+    const KeysFirstEnd end(parts, args, tile.place);
     if (kScheduler == kDrawn || tile.parts == 1) {
       end.store(o, stats);
     } else {
       const CacheJoin join(parts, 0);
       float* const part = join.part(tile.slot);
       end.leave(part, join.stats_in(part), o, stats);
-      join.join_if_last(request.args(), tile);
+      join.join_if_last(args, tile);
     }
     more = tiles.next(&tile);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
-// If keys lie apart, two of its warps gather them, and one loads rows of Q.
+// If keys lie apart, two of its warps gather them, and one loads rows of Q. Keys of 8 bits are
+// gathered and converted: with few rows by a warpgroup of their own, the last one.
 // The other warpgroups consume tile after tile. There are two, each with half of the columns of O
 // (mla_halves.cuh), or with few rows one (mla_keys_first_role.cuh).
 #pragma once
@@ -17,9 +18,18 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, const List
                                             unsigned shared, const Map& k) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   const unsigned warp = threadIdx.x / 32;
-  if (warp == 0 || (kGathersKeys && warp == 2)) load_keys(parts, lists, k, shared);
+  if (!kGatherGroup && (warp == 0 || (kGathersKeys && warp == 2)))
+    load_keys(parts, lists, k, shared);
   if (warp == 1) find_tiles(parts, lists, shared);
   if (warp >= 4 - kQueryWarps) CacheQueries(parts, shared).run();
+}
+
+// The work of a warpgroup that only gathers and converts keys.
+template <class Lists, class Map>
+__device__ __forceinline__ void gather_mla(const KernelParts& parts, const Lists& lists,
+                                           unsigned shared, const Map& k) {
+  if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
+  load_keys(parts, lists, k, shared);
 }
 
 template <class Lists, class Map>
@@ -37,6 +47,8 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, const Li
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0)
     produce_mla(parts, lists, shared, k);
+  else if (kGatherGroup && warpgroup > kConsumers)
+    gather_mla(parts, lists, shared, k);
   else
     ConsumerRole::consume(parts, shared, warpgroup - 1);
 }

@@ -5,8 +5,9 @@
 // serves as K and as V (mla_sm90/mla_consumer.cuh; with fewer than 64 rows
 // mla_sm90/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90.
 //
-// q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
-// pages of any size, or slots (shared/cache_args.h). How it works: README.md.
+// q, k, o: bf16 or fp16; k may also be e4m3 (mla_sm90/converted_keys.cuh). head_dim_qk in steps of
+// 64 to 576, head_dim_v in steps of 128 from 384. k: pages of any size, or slots
+// (shared/cache_args.h). How it works: README.md.
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -27,7 +28,9 @@ namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attune_kernel(  // in the order of the argument parts
-        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ ScaleArgs scales,  // where kAccuracy
+        const __grid_constant__ CacheArgs cache,
         const __grid_constant__ KeyListArgs lists,  // where kKeyLists
         const __grid_constant__ TensorMap k_map     // unless kGathersKeys
     ) {

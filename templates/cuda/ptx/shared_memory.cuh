@@ -32,6 +32,19 @@ __device__ __forceinline__ void store_shared_word(unsigned shared_address, int v
   asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared_address), "r"(value) : "memory");
 }
 
+// Stores the lowest kBits, 16 or 32.
+template <int kBits>
+__device__ __forceinline__ void store_shared_bits(unsigned shared_address, unsigned bits) {
+  static_assert(kBits == 16 || kBits == 32, "whole words or halves");
+  if constexpr (kBits == 16)
+    asm volatile(
+        "{ .reg .b16 low; cvt.u16.u32 low, %1; st.shared.b16 [%0], low; }" ::"r"(shared_address),
+        "r"(bits)
+        : "memory");
+  else
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared_address), "r"(bits) : "memory");
+}
+
 __device__ __forceinline__ unsigned load_shared_word(unsigned shared_address) {
   unsigned value;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(shared_address) : "memory");

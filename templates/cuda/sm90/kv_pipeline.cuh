@@ -78,12 +78,20 @@ constexpr int kConsumerWarps = 4 * kConsumers;
 // Arrivals that complete a tile of Q: of TMA, or of the warps that copy rows of Q from a cache's
 // requests. With latent attention Q has 72 KB, which two warps copy, unless one of them gathers
 // keys.
-constexpr int kQueryWarps = kMla && !kGathersKeys ? 2 : 1;
+constexpr int kQueryWarps = kMla && (!kGathersKeys || kGatherGroup) ? 2 : 1;
+constexpr int kGatherWarps = kGatherGroup ? 4 : 2;  // if keys are gathered
 // Arrivals that complete a slot of K: of TMA; of the warps that transpose diagonal terms; of the
-// two warps that gather keys, whose lanes arrive when their copies have, and again with a list.
-constexpr int kKeyArrivals = kGathersKeys     ? 2 * (kKeyLists ? 33 : 32)
+// warps that convert keys; of the two warps that gather keys, whose lanes arrive when their copies
+// have, and again with a list.
+constexpr int kKeyArrivals = kConvertsKeys    ? kGatherWarps
+                             : kGathersKeys   ? 2 * (kKeyLists ? 33 : 32)
                              : kDiagonalTerms ? 1 + kIdleWarps
                                               : 1;
+
+// Warps besides the consumers that read tiles of a cache's requests.
+constexpr int kOtherReaders = !kCacheArgs    ? 0
+                              : kGatherGroup ? kGatherWarps + kQueryWarps
+                                             : kIdleWarps;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
@@ -100,8 +108,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   }
   for (int i = 0; i < kTileSlots; ++i) {
     mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.tile_empty + 8 * i,
-                  kCacheArgs ? kConsumerWarps + kIdleWarps : kConsumerWarps);
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps + kOtherReaders);
   }
   if constexpr (kTransposeInside) {
     for (int i = 0; i < kLayout.v_slots; ++i) {

@@ -11,7 +11,7 @@
 
 namespace attune {
 
-constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
+constexpr bool kNarrowOperands = !kMla && (kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2);
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
 constexpr PrefillSm90Config kSm90Config = {
     kBlockM,   kBlockN,       kBlocksPerSm,        kKvSlots,
@@ -22,12 +22,16 @@ constexpr PrefillSm90Layout kLayout = kMla ? kMlaLayout.parts : prefill_sm90_lay
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
-constexpr int kThreads = (kConsumers + 1) * kWarpgroupThreads;
+// True if a warpgroup of its own gathers and converts keys.
+constexpr bool kGatherGroup = kConvertsKeys && kRows < kWarpgroupRows;
+constexpr int kThreads = (kConsumers + (kGatherGroup ? 2 : 1)) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    prefill_sm90_registers(kConsumers, kBlocksPerSm,
-                           kGathersKeys      ? kGatherRegisters
-                           : kNarrowOperands ? kProducer8BitRegisters
-                                             : kProducerRegisters);
+    kGatherGroup ? kGatherGroupRegisters
+                 : prefill_sm90_registers(kConsumers, kBlocksPerSm,
+                                          kConvertsKeys     ? kConvertRegisters
+                                          : kGathersKeys    ? kGatherRegisters
+                                          : kNarrowOperands ? kProducer8BitRegisters
+                                                            : kProducerRegisters);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");

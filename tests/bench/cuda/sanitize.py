@@ -191,6 +191,18 @@ CONFIGS = (
     # More tiles than SMs, one step each: a tile's last sums are read while the next tile's sums are computed.
     ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1",
      "scheduler=2,pack_heads=64"),
+    # Latent keys of 8 bits, which are converted.
+    *(("mla_sm90", LATENT.replace("dtype=bf16", "dtype=bf16,dtype_kv=e4m3") + field, config)
+      for field, config in ((",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
+                             "rows=16,scheduler=3,pack_heads=16,min_tiles=1,tile_overhead=1"),
+                            (",heads=12/1,batch=3,seqlen_q=2,page_size=3,window=90:0",
+                             "rows=32,scheduler=2,pack_heads=16,min_tiles=2,tile_overhead=1"),
+                            (",heads=64/1,batch=3,seqlen_q=1", "scheduler=2,pack_heads=64"),
+                            (",heads=16/1,batch=3,seqlen_q=2,key_indices=places,page_size=3,listed_keys=150", ""),
+                            (",heads=128/1,batch=3,seqlen_q=2,key_indices=positions,listed_keys=150", ""),
+                            (",heads=16/1,batch=3,seqlen_q=2,page_size=16,kv_factors=latent", ""),
+                            (",heads=128/1,batch=3,seqlen_q=2,key_indices=positions,listed_keys=150,kv_factors=latent",
+                             ""))),
     # Lists of keys: places and positions, entries of -1, fewer heads than rows.
     *(("mla_sm90", LATENT + f",heads={heads},batch=3,seqlen_q=2,key_indices={indices},listed_keys=150", "")
       for heads, indices in (("16/1", "places,page_size=3"), ("128/1", "positions,page_size=64"),

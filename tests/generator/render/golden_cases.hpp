@@ -142,6 +142,20 @@ inline constexpr GoldenCase kGoldenCases[] = {
      "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=16/"
      "1,batch=64,seqlen_q=1,seqlen_kv=32768,page_size=1,v_in_k=1,key_indices=positions,"
      "listed_keys=2048"},
+    {"mla_sm90_d576_e4m3", "mla_sm90", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim_qk=576,head_dim_v=512,heads=128/"
+     "1,batch=64,seqlen_q=1,seqlen_kv=32768,page_size=64,v_in_k=1,key_indices=positions,"
+     "listed_keys=2048"},
+    {"mla_sm90_d576_latent_rows", "mla_sm90", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim_qk=576,head_dim_v=512,heads=128/"
+     "1,batch=64,seqlen_q=1,seqlen_kv=32768,page_size=64,v_in_k=1,kv_factors=latent,key_indices="
+     "places,listed_keys=2048"},
+    {"decode_cpu_d576_latent_rows", "decode_cpu", "cpu:x86-64",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim_qk=576,head_dim_v=512,heads=16/"
+     "1,batch=4,seqlen_q=1,seqlen_kv=1000,page_size=64,v_in_k=1,kv_factors=latent"},
+    {"mla_sm90_d576_e4m3_16_rows", "mla_sm90", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim_qk=576,head_dim_v=512,heads=16/"
+     "1,batch=32,seqlen_q=1,seqlen_kv=32768,page_size=64,v_in_k=1"},
     {"decode_cpu_d64_fp32", "decode_cpu", "cpu:x86-64",
      "op=attention_kvcache,dtype=fp32,head_dim=64,heads=8/2,batch=4,seqlen_q=1,seqlen_kv=1000"},
     {"decode_cpu_d80_e5m2", "decode_cpu", "cpu:x86-64",

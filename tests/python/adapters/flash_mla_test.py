@@ -35,14 +35,14 @@ def expected(q, keys, chosen, scale, columns, sink=None):
 
 
 class FlashMlaTest(unittest.TestCase):
-    def close(self, got, want):
-        torch.testing.assert_close(got.double().cpu(), want, rtol=LIMIT, atol=LIMIT)
+    def close(self, got, want, limit=LIMIT):
+        torch.testing.assert_close(got.double().cpu(), want, rtol=limit, atol=limit)
 
-    def compare(self, out, lse, want):
+    def compare(self, out, lse, want, limit=LIMIT):
         """want: (request, row): the result of expected()."""
         for (request, row), (o, of) in want.items():
-            self.close(out[request, row], o)
-            self.close(lse[request, :, row], of)
+            self.close(out[request, row], o, limit)
+            self.close(lse[request, :, row], of, limit)
 
     def test_dense_pages(self):
         torch.manual_seed(1)
@@ -100,15 +100,25 @@ class FlashMlaTest(unittest.TestCase):
         packed = torch.cat([x.view(torch.uint8) for x in (codes, factors, turned)], -1).unsqueeze(2).to(DEVICE)
         self.assertEqual(packed.shape, (4, 16, 1, 656))
         wide = codes.float().view(4, 16, 4, 128) * factors[..., None]
-        keys = torch.cat([wide.flatten(2), turned.float()], -1).view(64, 576).to(DTYPE)
-        q, lists = drawn(2, 1, 16, 576), torch.randint(-1, 64, (2, 1, 20))
+        keys = torch.cat([wide.flatten(2), turned.float()], -1).view(64, 576)
+        lists = torch.randint(-1, 64, (2, 1, 20))
+        chosen = [[key for key in of[0].tolist() if key >= 0] for of in lists]
+        for heads in (16, 128):
+            q = torch.randn(2, 1, heads, 576).to(DEVICE, torch.bfloat16)
+            for of, given in ((chosen, dict(block_table=None, cache_seqlens=None, indices=whole(lists))),
+                              ([range(16, 34), range(3)], dict(block_table=whole([[1, 2, 3], [0, 0, 0]]),
+                                                               cache_seqlens=whole([18, 3])))):
+                out, lse = flash_mla.flash_mla_with_kvcache(q, packed, head_dim_v=512, is_fp8_kvcache=True, **given)
+                self.compare(out, lse, {(request, 0): expected(q[request, 0], keys, list(of[request]), 576**-0.5, 512)
+                                        for request in range(2)}, 2e-2)
+        q, keys = drawn(2, 1, 16, 576).to(torch.float16 if DEVICE == "cuda" else DTYPE), keys.to(DTYPE)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             out, lse = flash_mla.flash_mla_with_kvcache(q, packed, None, None, 512, is_fp8_kvcache=True,
                                                         indices=whole(lists))
         self.assertIn("copies the keys", str(caught[0].message))
-        self.compare(out, lse, {(request, 0): expected(q[request, 0], keys, [
-            key for key in lists[request, 0].tolist() if key >= 0], 576**-0.5, 512) for request in range(2)})
+        self.compare(out, lse, {(request, 0): expected(q[request, 0], keys, chosen[request], 576**-0.5, 512)
+                                for request in range(2)})
 
     def test_a_call_is_prepared(self):
         q, cache = drawn(2, 1, 16, 576), drawn(3, 16, 1, 576)
@@ -125,7 +135,7 @@ class FlashMlaTest(unittest.TestCase):
             ("indices is None; then .* topk_length not",
              dict(block_table=table, cache_seqlens=whole([3, 4]), topk_length=whole([1, 1]))),
             ("causal is True and indices is given", dict(indices=lists, causal=True)),
-            ("is_fp8_kvcache is True and indices is None", dict(is_fp8_kvcache=True)),
+            ("is_fp8_kvcache", dict(is_fp8_kvcache=True)),
             (r"must be \[pages, page_size, 1, 656\]", dict(is_fp8_kvcache=True, indices=lists)),
             (r"topk_length has shape \(3,\); must be \(2,\)", dict(indices=lists, topk_length=whole([1, 2, 3]))),
             ("head_dim_v is 577; must be 1 to 576", dict(indices=lists, head_dim_v=577)),

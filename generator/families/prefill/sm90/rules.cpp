@@ -21,9 +21,14 @@
 
 namespace attune {
 
+std::optional<std::string> not_sm90a(const Arch& arch) {
+  if (arch.target == Target::kCuda && arch.compute_capability == 90 && arch.suffix == "a")
+    return std::nullopt;
+  return fmt::format("{} is not sm_90a; this template needs wgmma", arch.name());
+}
+
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
-  if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
-    return fmt::format("{} is not sm_90a; this template needs wgmma", arch.name());
+  if (auto reason = not_sm90a(arch)) return reason;
   const bool narrow = is_8_bit(spec);
   for (const auto& [name, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},

@@ -12,6 +12,9 @@
 
 namespace attune {
 
+// Returns why no sm_90 family serves an arch, or nullopt.
+std::optional<std::string> not_sm90a(const Arch& arch);
+
 // Returns why no sm_90 family serves a spec: the arch, or head dims that no tile holds. Each family
 // checks dtypes itself.
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);

@@ -6,7 +6,8 @@ from ..core.library import module
 from ..core.operands import check_factor_tensor, factors, share_memory, span_of
 from ..core.torch_state import on_stream, stream_address
 
-MADE = 2  # attune_kv_factors
+MADE, LATENT = 2, 3  # attune_kv_factors
+_CODES_OF_FACTOR = 128
 _PAGES, _KEYS = "[num_pages, page_size, num_heads_kv]", "[keys of all requests, num_heads_kv]"
 
 
@@ -18,6 +19,14 @@ def _is_by_key(scale, packed):
 def are_by_key(scales, packed_kv=False):
     """True if k_scale or v_scale has a factor per page or key."""
     return any(_is_by_key(scale, packed_kv) for scale in scales.values())
+
+
+def has_latent_rows(q, k_cache, v_cache):
+    """True if rows of k_cache, whose first columns are v_cache, hold codes of 8 bits, their factors, and columns of 16
+    bits."""
+    columns, of_v = q.shape[-1], v_cache.shape[-1]
+    row_bytes = of_v + of_v // _CODES_OF_FACTOR * 4 + 2 * (columns - of_v)
+    return k_cache.shape[-1] == row_bytes != columns and tensors.dtype_text(k_cache.dtype) in ("uint8", "e4m3")
 
 
 def refuse_beside_wide(scales, cache):
@@ -85,6 +94,11 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
     factors per key may be stored between the rows of their cache. others: addresses of operands that must not share
     memory with factors that the call itself makes."""
     p, kept = call.plan.problem, []
+    if p.kv_factors == LATENT:
+        for name, scale in scales.items():
+            if scale is not None:
+                raise ValueError(f"{name} is given; must be None, because the rows of k_cache hold their factors")
+        return kept
     places = {name: (at, call.extents[name]) for name, at in (others or {}).items() if name in call.extents}
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
     for name, scale in scales.items() if is_narrow else ():

@@ -14,7 +14,7 @@ from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
 from . import quick
 from .attention import choices_of
-from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
+from .cache_factors import LATENT, are_by_key, bind_factors, has_latent_rows, refuse_beside_wide
 from .cache_padding import cut, is_between, wide_arguments
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
@@ -108,7 +108,8 @@ def _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords):
     has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
-    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or q.shape[3] != k_cache.shape[3]:
+    columns = q.shape[3] if keywords["kv_factors"] != "latent" else k_cache.shape[3]
+    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or columns != k_cache.shape[3]:
         raise ValueError(
             f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; caches "
             "must be equal but for their head_dim, and q and k_cache must have the same head_dim")
@@ -152,7 +153,7 @@ def _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords):
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
-    text += ",kv_factors=keys" if keywords["kv_factors"] else ""
+    text += f",kv_factors={keywords['kv_factors']}" if keywords["kv_factors"] else ""
     text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else
                                                      "") + (",v_in_k=1" if keywords["v_in_k"] else "")
     text += text_of(keys)
@@ -174,7 +175,8 @@ def _make_call(context, given, lists, keys, seqlen_q, seqlen_kv, keywords, score
     p = plan.problem
     of = dict(q=p.dtype, k_cache=p.dtype_kv, v_cache=p.dtype_kv, out=p.dtype_o)
     rows, places = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
-    shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*places, p.num_heads_kv, p.head_dim_qk),
+    of_key = k_cache.shape[3] if p.kv_factors == LATENT else p.head_dim_qk
+    shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*places, p.num_heads_kv, of_key),
               "v_cache": (*places, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
         name: extent_of(name, tensor, shapes[name], tensors.DTYPES[of[name]], plan.target, q)
@@ -344,9 +346,10 @@ def _computed(arguments):
     factors = {name: arguments[name] for name in ("k_scale", "v_scale")}
     refuse_beside_wide(factors, given["k_cache"])
     keywords = {name: arguments[name] for name in ("mask", "window", "scale", "is_causal", "dtype_kv")}
-    keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]),
-                    kv_factors=are_by_key(factors, kv_begins is not None),
-                    v_in_k=_v_is_in_k(given["k_cache"], given["v_cache"]))
+    in_k = _v_is_in_k(given["k_cache"], given["v_cache"])
+    latent = in_k and has_latent_rows(given["q"], given["k_cache"], given["v_cache"])
+    keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]), v_in_k=in_k,
+                    kv_factors="latent" if latent else "keys" if are_by_key(factors, kv_begins is not None) else "")
     keywords["rows"] = tuple(q.shape[:-2])
     call = _call_of(arguments["context"], given, lists, keys, seqlen_q, seqlen_kv, keywords, scores)
     if call.plan.ordinal < 0 and not preparing():
@@ -414,6 +417,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     [1, num_heads_kv], or one factor per key and head: [num_pages, page_size, num_heads_kv]. Slots and packed keys work
     the same way. An axis of size 1 broadcasts: [num_pages, 1, ..] is a factor per page. Strides are at least 0, so
     factors may be stored between the rows of the cache.
+    Latent rows may hold their factors: with v_cache = k_cache[.., :512], k_cache may have 512 codes of e4m3, 4 factors
+    (float32, one for every 128 codes) and the other columns in bf16: 656 bytes for a head_dim of 576. q is then bf16.
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as in attention(). The last row
     of a request is at its last key (bottom right). q_idx of programs is that position. It is below 0 for rows that a

@@ -9,6 +9,7 @@ namespace none {
 enum : bool {
   kHeadFactors = false,     // an 8-bit cache has a factor per head
   kKeyFactors = false,      // an 8-bit cache has a factor per key
+  kLatentRows = false,      // the rows of an 8-bit latent cache hold their factors
   kMakesFactors = false,    // append_kv computes the factors of keys
   kBatchInvariant = false,  // a request's bits do not depend on other requests
   kKeyLists = false,        // each row names the keys that it sees
