@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kPassesOfRow = 1.1;  // over the scores of a row in global memory
 // Clocks of the steps that do not depend on the length of a row, for 1024 threads.
-constexpr double kClocksOfRow = 4000;
+constexpr double kClocksOfRow = 10000;
 constexpr double kMostBytesPerClock = 20;  // of one multiprocessor, from global memory
 constexpr double kMostBlocks = 5;          // of one multiprocessor, by their shared memory
 
@@ -63,7 +63,7 @@ class TopKCuda final : public KernelTemplate {
 
   // Returns clocks: waves of rows, each as long as its loads from memory and its steps. Fitted to
   // an H200: 512 rows of 131072 keys take 100 us with (1024, 2), 140 with (256, 4), and
-  // in bf16 91 us with (256, 4), 123 with (1024, 1).
+  // in bf16 91 us with (256, 4), 97 with (512, 4), 117 with (1024, 4).
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const auto threads = static_cast<double>(config.at("threads"));

@@ -147,7 +147,7 @@ class ConvertedKeys {
     wait_for_oldest<kDepth - 1>();
     __syncwarp();
     const int slot = converting_.slot(), panels = panels_of(part_, kNarrowPanels);
-    unsigned factors[kReads];
+    SplitFactor factors[kReads];
     find_factors(chunks_of(slot), factors);
     convert(chunks_of(slot), panels, factors);
     fence_proxy_async();  // wgmma reads them
@@ -166,29 +166,26 @@ class ConvertedKeys {
       wait_for_oldest<(kOthers > 0 ? kOthers - 1 : 0)>();
   }
 
-  // Finds factors as products take them. A lane has factor lane % 4 of every eighth key.
-  __device__ __forceinline__ void find_factors(unsigned chunks, unsigned (&factors)[kReads]) const {
-    constexpr float kBf16Widening = 0x1p120f;
+  // Finds the factors of rows. A lane has factor lane % 4 of every eighth key.
+  __device__ __forceinline__ void find_factors(unsigned chunks,
+                                               SplitFactor (&factors)[kReads]) const {
+    if constexpr (!kLatentRows) return;
 #pragma unroll
-    for (int i = 0; i < kReads; ++i) {
-      factors[i] = kWidening<kDtypeQ>;
-      if constexpr (!kLatentRows) continue;
-      const float factor =
-          kBf16Widening * __uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4));
-      factors[i] = pack<kDtypeQ>(factor, factor);
-    }
+    for (int i = 0; i < kReads; ++i)
+      factors[i] = split_factor(__uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4)));
   }
-  // Returns the factors of a panel for key i of this lane.
-  __device__ __forceinline__ unsigned factor_of(int panel, unsigned factors) const {
+  // Returns the factor of a panel for key i of this lane.
+  __device__ __forceinline__ SplitFactor factor_of(int panel, const SplitFactor& factors) const {
     if constexpr (!kLatentRows) return factors;
     const int number = (part_ * kPartPanels + panel) * kPanelColumns / kLatentFactorColumns;
-    return __shfl_sync(~0u, factors, lane() / 4 * 4 + number);
+    const int lane_of_it = lane() / 4 * 4 + number;
+    return {__shfl_sync(~0u, factors.high, lane_of_it), __shfl_sync(~0u, factors.low, lane_of_it)};
   }
 
   // Converts panels in passes. A pass overwrites only codes that it or a pass before has read. Its
   // codes are read one pass ahead.
   __device__ __forceinline__ void convert(unsigned chunks, int panels,
-                                          const unsigned (&factors)[kReads]) const {
+                                          const SplitFactor (&factors)[kReads]) const {
     Codes codes;
     read(chunks + codes_at(panels, 0), &codes);
 #pragma unroll 1
@@ -218,12 +215,16 @@ class ConvertedKeys {
   }
   // Converts 16 codes of a key to two chunks of 16 bytes. `to`: the panel's row of the first key.
   static __device__ __forceinline__ void store(unsigned to, const Vector16& codes,
-                                               unsigned factor) {
+                                               const SplitFactor& factor) {
     Vector16 wide[2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      widen_e4m3<kDtypeQ>(codes.word[i], factor, wide[i / 2].word[i % 2 * 2],
-                          wide[i / 2].word[i % 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) {
+      unsigned(&two)[4] = wide[i / 2].word;
+      if constexpr (kLatentRows)
+        widen_e4m3(codes.word[i], factor, two[i % 2 * 2], two[i % 2 * 2 + 1]);
+      else
+        widen_e4m3<kDtypeQ>(codes.word[i], kWidening<kDtypeQ>, two[i % 2 * 2], two[i % 2 * 2 + 1]);
+    }
     const int row = lane() / kLanesOfKey, chunk = lane() % kLanesOfKey * 2;
     const unsigned at = to + row * kPanelRowBytes + ((chunk ^ row) << 4);
     store_shared_16(at, wide[0]);
