@@ -109,6 +109,20 @@ load contract
   refused 1 "--dropout is given with --fuzz"
 }
 
+@test "random problems of other ops, each failure with its command" {
+  need_cpu_target
+  local op
+  for op in attention_kvcache append_kv top_k index_scores; do
+    attune check --target cpu --fuzz 5 --op $op --seed 4 --json
+    expect 0
+    json 'o["cases"] + o["passed_over"] == 5 and o["failures"] == 0'
+  done
+  attune check --target cpu --fuzz 2 --op merge
+  refused 1 "--op is merge; must be one of prefill, attention_kvcache, append_kv, top_k, index_scores"
+  attune check --target cpu --op top_k --problem $problem
+  refused 1 "--op is top_k; must be given with --fuzz alone"
+}
+
 @test "gradients of a fixed order are compared with a second run" {
   need_cpu_target
   attune check --target cpu --sample 3 --problem op=attention_backward,deterministic=1,dtype=bf16,head_dim=40,heads=4/2,seqlen_q=33,seqlen_kv=65,mask=causal_bottom_right --json

@@ -132,15 +132,9 @@ std::pair<size_t, size_t> feature_pair(uint64_t seed) {
   return {first, first + 1 + number};
 }
 
-// True if the problem is valid and the template serves it on the device. A program and the features
-// together may have too many captures.
+// True if the problem is valid and the template serves it on the device.
 bool is_served(const Problem& p, const Device& device, const KernelTemplate& kernel_template) {
-  try {
-    validate(p);
-    score_captures(p);
-  } catch (const Error&) {
-    return false;
-  }
+  if (!is_valid(p)) return false;
   const std::vector<Arch> archs = device.archs();
   return std::any_of(archs.begin(), archs.end(),
                      [&](const Arch& arch) { return !kernel_template.refuses(spec_of(p), arch); });
@@ -151,6 +145,21 @@ bool is_served(const Problem& p, const Device& device, const KernelTemplate& ker
 int num_feature_pairs() {
   const auto count = static_cast<int>(feature_draws().size());
   return count * (count - 1) / 2;
+}
+
+bool is_valid(const Problem& problem) {
+  try {
+    validate(problem);
+    score_captures(problem);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void draw_feature(std::mt19937_64& random, Problem* problem) {
+  const std::vector<Add>& draws = feature_draws();
+  draws[random() % draws.size()](random, problem);
 }
 
 Config random_config(std::mt19937_64& random, const SearchSpace& space, Config config) {

@@ -25,6 +25,12 @@ void draw_lengths(std::mt19937_64& random, const Config& config, Problem* proble
 // knobs only change together. Listing all configs of a large space would take seconds.
 Config random_config(std::mt19937_64& random, const SearchSpace& space, Config config);
 
+// Adds one random feature: a mask, a window, sinks, a score feature or a program. The problem may
+// become invalid.
+void draw_feature(std::mt19937_64& random, Problem* problem);
+// Returns false if validate() throws, or features and programs have too many captures together.
+bool is_valid(const Problem& problem);
+
 struct DrawnKernel {
   const KernelTemplate* kernel_template = nullptr;
   Problem problem;  // without lengths

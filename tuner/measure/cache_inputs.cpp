@@ -90,7 +90,7 @@ void add_list(int64_t keys, int64_t length, bool checked, Random& random, std::v
 }
 
 // Makes a list for each row that packed requests may have, and for each head if `by_head`.
-void add_key_lists(const Problem& p, bool checked, bool by_head, Random& random,
+void add_key_lists(const Problem& p, bool checked, bool by_head, bool counted, Random& random,
                    CacheLists* lists) {
   const int64_t length = keys_of_row(p, p), heads = by_head ? p.num_heads_kv : 1;
   lists->key_row_stride = length * heads;
@@ -99,7 +99,7 @@ void add_key_lists(const Problem& p, bool checked, bool by_head, Random& random,
     const int64_t keys = keys_to_list(p, *lists, row);
     for (int64_t head = 0; head < heads; ++head)
       add_list(keys, length, checked, random, &lists->key_indices);
-    if (checked)
+    if (counted)
       lists->key_counts.push_back(row % 4 == 1   ? 0
                                   : row % 4 == 3 ? at_most(length, random)
                                                  : static_cast<int>(length));
@@ -136,7 +136,8 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   Random random(seed);
   CacheLists lists = lists_of_requests(p, checked, random);
   if (p.cache.key_indices != KeyIndices::kNone)
-    add_key_lists(p, checked, checked && p.num_heads_kv > 1 && seed % 2 == 0, random, &lists);
+    add_key_lists(p, checked, checked && p.num_heads_kv > 1 && seed % 2 == 0,
+                  checked && seed % 3 != 0, random, &lists);
   return lists;
 }
 

@@ -5,7 +5,8 @@
 // requests, a single key. They pack different numbers of rows. Page table entries that no key needs
 // are -1. Measured appends of more rows than the requests have keys give the place of each row, as
 // engines do (row_slots): by lists, most rows would not be written. Lists of keys are full in
-// measured calls. In checked calls they have random counts, and entries that name no key.
+// measured calls. In checked calls they have entries that name no key, and random counts, except
+// for every third seed.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 // checks each candidate. Takes any config, the runtime's choice, or a sample of the search space.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "generator/core/system/error.hpp"
@@ -16,6 +17,7 @@
 #include "tuner/cli/output/output.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/measure/device_backend.hpp"
+#include "tuner/oracles/draw_ops.hpp"
 #include "tuner/search/tune_target.hpp"
 
 namespace attune::cli {
@@ -25,6 +27,7 @@ struct Options : RunOptions {
   std::string config;
   int sample = 0;
   int fuzz = 0;
+  std::string op;  // of drawn problems; empty: prefill
 };
 
 // Returns the candidates that --template, --config or --sample select, for the problem as given.
@@ -93,7 +96,27 @@ bool names_kernels(const Options& options) {
               "kernels; without these options, check uses the kernel that a call would run");
 }
 
+// Returns the op whose problems --fuzz draws.
+Op drawn_op(const Options& options) {
+  const Op usual = Problem{}.op;
+  if (options.op.empty()) return usual;
+  if (options.fuzz == 0 || has_problems(options.workload) || options.workload.training)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--op is {}; must be given with --fuzz alone, which draws problems: "
+                            "without --problem, MODEL, --captured and --training",
+                            options.op));
+  std::string taken(op_name(usual));
+  for (const Op one : testing::drawn_ops()) taken += fmt::format(", {}", op_name(one));
+  const Op op = parse_op(options.op);
+  const std::vector<Op>& drawn = testing::drawn_ops();
+  if (op != usual && std::find(drawn.begin(), drawn.end(), op) == drawn.end())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--op is {}; must be one of {}", options.op, taken));
+  return op;
+}
+
 int fuzz(const Options& options) {
+  const Op op = drawn_op(options);
   const auto device = open_machine(options.machine.target);
   if (!engine_options(options.machine).may_compile) refuse_to_compile();
   const std::string given =
@@ -109,6 +132,7 @@ int fuzz(const Options& options) {
         fmt::format("{} is given with --fuzz; must be left out: --fuzz with --training draws "
                     "dropout and deterministic at random",
                     options.workload.dropout != 0 ? "--dropout" : "--deterministic"));
+  if (op != Problem{}.op) return check_random_op(op, options.fuzz, options, device);
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
   if (has_problems(options.workload))
@@ -127,6 +151,7 @@ int check(const Options& options) {
                 fmt::format("--fuzz is {}; must be at least 0 (0: off)", options.fuzz));
   if (!options.template_name.empty()) template_by_name(options.template_name);  // or a list of all
   if (options.fuzz > 0) return fuzz(options);
+  drawn_op(options);  // refuses --op
   read_stored_programs(options.machine, options.workload.problems);
   Workload workload = workload_of(options);
   const auto device = open_machine(options.machine.target);
@@ -180,6 +205,9 @@ void add_check(Command program, int* exit_code) {
                   "With --training: check the gradients of this many random problems. Each failure "
                   "prints the command that repeats it")
       .excludes(sample);
+  command.add_option("--op", options->op,
+                     "With --fuzz: draw problems of this op: prefill (default), "
+                     "attention_kvcache, append_kv, top_k or index_scores");
   command.callback([options, exit_code] { *exit_code = check(*options); });
 }
 

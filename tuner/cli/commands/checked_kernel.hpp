@@ -3,8 +3,10 @@
 // by `attune check`.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -59,12 +61,21 @@ struct FuzzOptions {
 int check_fuzz(const FuzzOptions& options, const RunOptions& run,
                const std::shared_ptr<const Device>& device);
 
-// `attune check --fuzz N --training`: gradients of random problems against the float64 oracle.
+// `attune check --fuzz N --op OP` and `--training`: random problems of other ops.
 
-// Draws `count` problems as --fuzz does, some with dropout, and checks their gradients against the
-// oracle. Each check uses a random config of a random template (or of the named template). Prints a
-// line for each failure, with the command that repeats this case alone. Prints counts at the end.
+// Draws problems; those that no template serves are left out.
+using DrawProblems = std::function<std::vector<Problem>(uint64_t seed, std::mt19937_64* random)>;
+
+// For each of `count` seeds, draws problems until a template (or the named one) serves some. Checks
+// each with a random config of a random template against the oracle. Prints a line for each
+// failure, with the command that repeats this case alone. Prints counts of `what` at the end.
 // Returns the exit code.
+int check_drawn(int count, const RunOptions& run, const std::shared_ptr<const Device>& device,
+                const TuneTarget& target, const std::string& what, const DrawProblems& draw);
+// Draws problems of an op of testing::drawn_ops().
+int check_random_op(Op op, int count, const RunOptions& run,
+                    const std::shared_ptr<const Device>& device);
+// Draws problems as --fuzz does, some with dropout, and checks their gradients.
 int check_random_gradients(int count, const RunOptions& run,
                            const std::shared_ptr<const Device>& device);
 
