@@ -4,7 +4,6 @@
 // too. The code of NaN becomes 480 (PTX ISA 9.7.5.3, mul.bf16x2: sm_90; mul.f16x2).
 #pragma once
 
-#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "shared/attention_enums.h"
 
@@ -52,26 +51,6 @@ __device__ __forceinline__ void widen_e4m3(unsigned word, unsigned factors, unsi
   spread_e4m3<kDtype>(word, low, high);
   low = multiply_two<kDtype>(low, factors);
   high = multiply_two<kDtype>(high, factors);
-}
-
-// A factor of bf16 values, times kWidening, as the sum of two numbers: with one alone, its rounding
-// would be the same error in all values.
-struct SplitFactor {
-  unsigned high, low;  // two equal bf16 numbers each
-};
-__device__ __forceinline__ SplitFactor split_factor(float factor) {
-  const float wide = 0x1p120f * factor;
-  const unsigned high = pack<Dtype::kBf16>(wide, wide);
-  const float rest = wide - __uint_as_float(high << 16);
-  return {high, pack<Dtype::kBf16>(rest, rest)};
-}
-// Converts the four codes of `word` to bf16, times a factor. Products are rounded once: the small
-// part is far below a rounding.
-__device__ __forceinline__ void widen_e4m3(unsigned word, SplitFactor factor, unsigned& low,
-                                           unsigned& high) {
-  spread_e4m3<Dtype::kBf16>(word, low, high);
-  low = multiply_add_two(low, factor.high, multiply_two<Dtype::kBf16>(low, factor.low));
-  high = multiply_add_two(high, factor.high, multiply_two<Dtype::kBf16>(high, factor.low));
 }
 
 }  // namespace attune
