@@ -74,7 +74,7 @@ int64_t keys_to_list(const Problem& p, const CacheLists& lists, int64_t row) {
     const auto next = std::upper_bound(lists.q_begins.begin(), lists.q_begins.end(), row);
     request = std::min<int64_t>(next - lists.q_begins.begin() - 1, p.batch - 1);
   }
-  return lists.kv_lengths[static_cast<size_t>(request)];
+  return lists.keys_of(request);
 }
 
 // Appends the list of a row: distinct keys, far apart. Checked lists may have entries without a
@@ -152,6 +152,12 @@ std::vector<int> disordered_places(const Problem& p, uint64_t seed) {
 }
 
 }  // namespace
+
+int64_t CacheLists::keys_of(int64_t request) const {
+  const auto index = static_cast<size_t>(request);
+  if (kv_begins.empty()) return kv_lengths[index];
+  return std::min(kv_lengths[index], kv_begins[index + 1] - kv_begins[index]);
+}
 
 std::vector<int> CacheLists::listed_keys(int64_t row, int kv_head) const {
   std::vector<int> keys;

@@ -26,6 +26,8 @@ struct CacheLists {
   int64_t page_table_stride = 0;
   int64_t key_row_stride = 0, key_head_stride = 0;
 
+  // Returns how many keys a request has. Packed keys end where the next request's begin.
+  int64_t keys_of(int64_t request) const;
   // Returns the keys that the list of a row names for a head of K, in the order of the list.
   std::vector<int> listed_keys(int64_t row, int kv_head) const;
 };

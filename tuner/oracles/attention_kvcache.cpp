@@ -185,9 +185,7 @@ class CacheExpectation final : public Expectation {
 
   void expect_request(int64_t request) {
     const auto index = static_cast<size_t>(request);
-    int64_t length = lists_.kv_lengths[index];
-    if (problem_.cache.packed_kv)
-      length = std::min<int64_t>(length, lists_.kv_begins[index + 1] - lists_.kv_begins[index]);
+    const int64_t length = lists_.keys_of(request);
     const bool packed = problem_.cache.packed_q;
     const int64_t first = packed ? lists_.q_begins[index] : 0;
     const int64_t rows = packed ? lists_.q_begins[index + 1] - first : problem_.seqlen_q;
