@@ -216,21 +216,23 @@ TEST_F(ServingTest, OneOfSeveralGpusHasAPartOfTheHeads) {
               HasSubstr("--tensor-parallel is 3, and causal has 32 heads of q and 8 of k"));
 }
 
-// Latent caches have no kernels of 8 bits yet. The config's wish becomes a note, the user's an
+// Queries of 32 bits have no caches of 8 bits. The config's wish becomes a note, the user's an
 // error.
 TEST_F(ServingTest, ACacheThatIsNotServedIsSaid) {
-  std::string text = kDeepSeek;
+  std::string text = kLlama;
   text.insert(1, R"("quantization_config": {"kv_cache_scheme": {"num_bits": 8}}, )");
-  const Workload workload = workload_of(text, on_h200());
+  const Workload workload = workload_of(text, on_h200(), {Dtype::kFp32});
   ASSERT_EQ(workload.layer_kinds.size(), 1U);
   EXPECT_THAT(workload.layer_kinds[0].not_supported,
-              Contains(::testing::AllOf(HasSubstr("its cache of e4m3 (head_dim_qk is 576"),
-                                        HasSubstr("one of bf16 is tuned"))));
-  for (const Problem& p : workload.problems) EXPECT_EQ(p.dtype_kv, Dtype::kBf16);
+              Contains(::testing::AllOf(HasSubstr("its cache of e4m3 (dtype"),
+                                        HasSubstr("one of fp32 is tuned"))));
+  for (const Problem& p : workload.problems) EXPECT_EQ(p.dtype_kv, Dtype::kFp32);
   ServingChoice asked = on_h200();
   asked.dtype_kv = Dtype::kE4m3;
-  EXPECT_THAT(testing::error_text([&] { workload_of(kDeepSeek, asked); }),
-              HasSubstr("--kv-dtype is e4m3: head_dim_qk is 576"));
+  EXPECT_THAT(testing::error_text([&] { workload_of(kLlama, asked, {Dtype::kFp32}); }),
+              HasSubstr("--kv-dtype is e4m3: dtype"));
+  for (const Problem& p : workload_of(kDeepSeek, asked).problems)
+    if (p.cache.v_in_k) EXPECT_EQ(p.dtype_kv, Dtype::kE4m3) << "latent caches have 8 bits too";
 }
 
 // Fields of caches vary between releases, and plain tunes need none of them.

@@ -17,6 +17,7 @@
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/l2_policy.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/widen_e4m3.cuh"
 #include "cuda/sm90/kv_pipeline.cuh"
 #include "shared/latent_rows.h"

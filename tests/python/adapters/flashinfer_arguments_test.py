@@ -20,7 +20,8 @@ from flashinfer_test import DTYPE, Cache, D, begins_of, drawn, ints
 
 NONE_ONLY = dict.fromkeys(("jit_args", "jit_kwargs", "kv_cache_sf", "skip_softmax_threshold_scale_factor",
                            "prefix_len_ptr", "token_pos_in_items_ptr", "max_item_len_ptr", "profiler_buffer", "kv_len",
-                           "page_table", "ckv_scale_arr", "v_indptr", "o_indptr"))
+                           "page_table", "ckv_scale_arr", "v_indptr", "o_indptr", "kv_block_lens", "q2k_indices",
+                           "q2k_num", "kv_splits", "use_clc"))
 
 
 class Junk:
@@ -129,7 +130,47 @@ class Calls:
         return dict(self.lists(*(prefix + name for name in ("_indptr", "_indices", "_last_page_len"))), num_qo_heads=4,
                     num_kv_heads=2, head_dim=D, page_size=4)
 
+    def blocks_plan(self):
+        return dict(indptr=ints([0, 1, 2]), indices=ints([0, 1]), M=5, N=6, R=3, C=3, num_qo_heads=4, num_kv_heads=2,
+                    head_dim=D, mask=torch.ones(2, 3, 3, dtype=torch.bool, device=DEVICE), causal=False,
+                    logits_soft_cap=5.0, sm_scale=0.1, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+                    rope_scale=1.0, rope_theta=1.0, q_data_type=DTYPE, kv_data_type=DTYPE, o_data_type=DTYPE,
+                    non_blocking=True)
+
+    def blocks(self):
+        made = flashinfer.BlockSparseAttentionWrapper(workspace())
+        made.plan(**self.blocks_plan())
+        return made
+
+    def variable_plan(self):
+        return dict(block_mask_map=torch.ones(2, 2, 2, dtype=torch.bool, device=DEVICE),
+                    block_row_sz=ints([3, 2, 2, 3]).view(2, 2), block_col_sz=ints([3, 3, 2, 4]).view(2, 2),
+                    num_qo_heads=4, num_kv_heads=2, head_dim=D, causal=False, pos_encoding_mode="NONE",
+                    use_fp16_qk_reduction=False, logits_soft_cap=5.0, sm_scale=0.1, rope_scale=1.0, rope_theta=1.0,
+                    non_blocking=True, q_data_type=DTYPE, kv_data_type=DTYPE)
+
+    def variable(self):
+        made = flashinfer.VariableBlockSparseAttentionWrapper(workspace())
+        made.plan(**self.variable_plan())
+        return made
+
+    def of_sparse(self):
+        keys = dict(q=self.q, k=self.k[:6], v=self.v[:6])
+        make = dict(float_workspace_buffer=workspace(), backend="auto")
+        run = dict(**self.buffers(5), return_lse=True, enable_pdl=False)
+        yield "BlockSparseAttentionWrapper", {
+            "__init__": (None, make), "plan": (self.blocks, self.blocks_plan()),
+            "run": (self.blocks, dict(keys, **run, scale_q=1.0, scale_k=1.0, scale_v=0.5)),
+            "forward": (self.blocks, dict(keys, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+                                          logits_soft_cap=5.0, sm_scale=0.1, rope_scale=1.0, rope_theta=1.0))}
+        by_heads = {name: x.transpose(0, 1).contiguous() for name, x in keys.items()}
+        yield "VariableBlockSparseAttentionWrapper", {
+            "__init__": (None, make), "plan": (self.variable, self.variable_plan()),
+            "run": (self.variable, dict(by_heads, out=torch.empty_like(by_heads["q"]),
+                                        lse=torch.empty(4, 5, device=DEVICE), return_lse=True, enable_pdl=False))}
+
     def of_wrappers(self):
+        yield from self.of_sparse()
         c, run = self, dict(paged_kv_cache=self.cache.pages, **self.scales, return_lse=True, enable_pdl=False,
                             window_left=5, sinks=torch.zeros(4, device=DEVICE))
         make = dict(float_workspace_buffer=workspace(), kv_layout="NHD", use_cuda_graph=False, backend="auto")
@@ -334,7 +375,7 @@ class ArgumentsTest(unittest.TestCase):
                 function(**keywords)
                 missing = set(self.parameters(function)) - set(keywords) - set(NONE_ONLY) - {
                     "scale_q", "scale_k", "scale_v", "packed_custom_mask", "custom_mask", "block_tables", "ckv_scale",
-                    "kpe_scale", "return_lse"}
+                    "kpe_scale", "return_lse", "block_mask", "packed_mask", "q_scale", "k_scale", "v_scale"}
                 self.assertFalse(missing, f"{name} is not called with {missing}")
 
     def refused(self, name, function, keywords, parameter, value):

@@ -32,9 +32,6 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline int __ffs(int word) {
-  return word == 0 ? 0 : std::countr_zero(static_cast<unsigned>(word)) + 1;
-}
 using std::fmaxf;
 
 template <class Word>

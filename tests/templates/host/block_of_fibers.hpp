@@ -146,8 +146,8 @@ inline unsigned atomicOr(unsigned* word, unsigned bits) {
   return before;
 }
 inline int __popc(unsigned word) { return std::popcount(word); }
-inline int __ffs(int word) {  // of a word with a bit
-  return std::countr_zero(static_cast<unsigned>(word)) + 1;
+inline int __ffs(int word) {
+  return word == 0 ? 0 : std::countr_zero(static_cast<unsigned>(word)) + 1;
 }
 inline int __clz(unsigned word) { return std::countl_zero(word); }
 using std::max;

@@ -151,7 +151,7 @@ class BlockSparseAttentionWrapper(_Sparse):
         indptr and indices. kv_data_type None: q_data_type. causal must be False."""
         import torch
         arguments.nothing(kv_block_lens=kv_block_lens, q2k_indices=q2k_indices, q2k_num=q2k_num, q_scale=q_scale,
-                          k_scale=k_scale, v_scale=v_scale)
+                          k_scale=k_scale, v_scale=v_scale, kv_splits=kv_splits, use_clc=use_clc)
         choices = self._choose(
             num_qo_heads, num_kv_heads, head_dim,
             (q_data_type, q_data_type if kv_data_type is None else kv_data_type, o_data_type), causal=causal,
@@ -164,8 +164,8 @@ class BlockSparseAttentionWrapper(_Sparse):
         shape = tuple(one.numel() for one in sizes)
         device = torch.device(lists.device_of(self._workspace, indptr, indices, block_mask))
         if block_mask is not None:
-            arguments.nothing(indptr=indptr, indices=indices, mask=mask, packed_mask=packed_mask)
             blocks = self._of_heads(block_mask, shape)
+            arguments.nothing(indptr=indptr, indices=indices, mask=mask, packed_mask=packed_mask)
             masks = _masks_of(blocks, [sizes[0]] * len(blocks), [sizes[1]] * len(blocks), extents, device)
         else:
             rows, columns = self._places(indptr, indices, shape)
@@ -228,7 +228,9 @@ class BlockSparseAttentionWrapper(_Sparse):
 
         q: [M, num_qo_heads, head_dim]; k, v: [N, num_kv_heads, head_dim]. scale_q, scale_k, scale_v: their factors."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
-        return self._run(q, k, v, (scale_q, scale_k, scale_v), out, lse, return_lse)
+        scales = [arguments.scale_of(name, one) for name, one in (("scale_q", scale_q), ("scale_k", scale_k))]
+        factor = None if scale_v is None else arguments.number("scale_v", scale_v)
+        return self._run(q, k, v, (*scales, factor), out, lse, return_lse)
 
     def forward(self, q, k, v, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, logits_soft_cap=None,
                 sm_scale=None, rope_scale=None, rope_theta=None):
@@ -299,6 +301,11 @@ class VariableBlockSparseAttentionWrapper(_Sparse):
 
         q: [num_qo_heads, rows, head_dim]; k, v: [num_kv_heads, keys, head_dim]."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
+        for name, x in (("q", q), ("k", k), ("v", v), ("out", out)):
+            if x is not None or name != "out":
+                arguments.tensor(name, x, "[heads, rows, head_dim]")
+        if lse is not None:
+            arguments.tensor("lse", lse, "[num_qo_heads, rows]")
         by_rows = [x.transpose(0, 1) for x in (q, k, v)]
         found = self._attend(*by_rows, (None, None, None), None if out is None else out.transpose(0, 1),
                              None if lse is None else lse.transpose(0, 1), return_lse)
