@@ -7,7 +7,7 @@ import unittest
 
 import attune
 from caches import Cache, checking_context, close, expected, ints, numbers, run_tests, tensor
-from library_and_device import DEVICE, np
+from library_and_device import np
 
 LENGTHS = [200, 0, 1, 17, 199, 64]
 

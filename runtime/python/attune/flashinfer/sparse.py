@@ -3,14 +3,13 @@
 
 plan() makes one mask of the blocks. Blocks that begin at multiples of 64 rows and 16 keys become a block map, which the
 kernel walks. Others become a mask of elements [1, heads or 1, M, N], whose empty granules a block map skips."""
-import functools
-
 from ..adapters.errors import named
 from ..core.flags import flag
 from ..core.preparing import copied
 from ..ops.attention import attention
 from ..score.block_maps import GRANULE_KEYS, GRANULE_ROWS
 from . import arguments, lists
+from .wrapper import with_lse
 
 _CAUSAL = "causal is True; must be False: give the blocks on the diagonal a mask of elements"
 
@@ -84,12 +83,7 @@ class _Sparse:
         return found if flag("return_lse", return_lse) or not isinstance(found, tuple) else found[0]
 
     def __init_subclass__(cls):
-        run = cls.run
-
-        @functools.wraps(run)
-        def run_return_lse(self, *args, **keywords):
-            return run(self, *args, return_lse=True, **keywords)
-        cls.run_return_lse = run_return_lse
+        cls.run_return_lse = with_lse(cls.run)
 
 
 def _map_of(seen, extents, device):

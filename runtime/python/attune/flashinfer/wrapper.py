@@ -49,7 +49,7 @@ def _name_of(dtype):
     return str(dtype).rpartition(".")[2]
 
 
-def _with_lse(run):
+def with_lse(run):
     """Returns run() with return_lse=True. It shows run()'s signature."""
     @functools.wraps(run)
     def run_return_lse(self, *args, **keywords):
@@ -106,7 +106,7 @@ class Wrapper:
 
     def __init_subclass__(cls):
         if "run" in vars(cls):
-            cls.run_return_lse = _with_lse(cls.run)
+            cls.run_return_lse = with_lse(cls.run)
 
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None,
                names=("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "seq_lens")):
