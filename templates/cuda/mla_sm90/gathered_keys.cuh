@@ -28,6 +28,8 @@ class GatheredKeys {
   static constexpr int kKeysAtOnce = 32 / kLanesOfRow;
   static constexpr int kKeyBytes = kConvertsKeys ? converted_key_bytes() : 2 * kHeadDimQk;
   static constexpr int kKeyLines = (kKeyBytes + kPanelRowBytes - 1) / kPanelRowBytes;
+  // With few slots, converted keys would wait for memory each time.
+  static constexpr bool kPrefetchesKeys = kConvertsKeys && kParts == 1;
   static_assert(kKeysOfWarp <= 32, "a lane has one key");
 
  public:
@@ -75,8 +77,12 @@ class GatheredKeys {
   __device__ __forceinline__ void prefetch(const CacheTile& tile) {
     begin(tile);
     const int key = key_of(tile.place.last_block, 0);
+    prefetch(key, places_.template page_of<true>(key));
+  }
+  // Prefetches this lane's key into the L2 cache.
+  __device__ __forceinline__ void prefetch(int key, int page) const {
     if (key < 0) return;
-    const char* const row = row_of(key, places_.template page_of<true>(key));
+    const char* const row = row_of(key, page);
 #pragma unroll 1
     for (int line = 0; line < kKeyLines; ++line) prefetch_l2(row + line * kPanelRowBytes);
   }
@@ -88,6 +94,7 @@ class GatheredKeys {
     for (int block = last; block >= first; --block) {
       const int next_page = places_.page_of(ahead), beyond = key_of(block - 2, first);
       load(key, page);
+      if constexpr (kPrefetchesKeys) prefetch(ahead, next_page);
       key = ahead;
       page = next_page;
       ahead = beyond;

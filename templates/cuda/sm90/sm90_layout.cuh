@@ -23,13 +23,12 @@ constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
 // True if a warpgroup of its own gathers and converts keys.
-constexpr bool kGatherGroup = kConvertsKeys && kRows < kWarpgroupRows;
+constexpr bool kGatherGroup = kConvertsKeys;
 constexpr int kThreads = (kConsumers + (kGatherGroup ? 2 : 1)) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    kGatherGroup ? kGatherGroupRegisters
+    kGatherGroup ? gather_group_registers(kConsumers)
                  : prefill_sm90_registers(kConsumers, kBlocksPerSm,
-                                          kConvertsKeys     ? kConvertRegisters
-                                          : kGathersKeys    ? kGatherRegisters
+                                          kGathersKeys      ? kGatherRegisters
                                           : kNarrowOperands ? kProducer8BitRegisters
                                                             : kProducerRegisters);
 

@@ -51,11 +51,12 @@ constexpr int kMlaOtherBytes = 4096;     // the most for all but Q, K and P
 // Returns the number of consumer warpgroups for tiles of `rows` rows.
 constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalves : 1; }
 
-// Returns all warpgroups of a block: a producer, the consumers, and with few rows another that
-// gathers keys if they are converted.
+// Returns all warpgroups of a block: a producer, the consumers, and if keys are converted another
+// that gathers and converts them.
 constexpr int mla_warpgroups(int rows, bool converts) {
-  return 1 + mla_consumers(rows) + (converts && rows < kWarpgroupRows ? 1 : 0);
+  return 1 + mla_consumers(rows) + (converts ? 1 : 0);
 }
+
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
   int slots_of_step;        // slots for the keys of a step

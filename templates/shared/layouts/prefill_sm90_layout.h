@@ -161,9 +161,12 @@ struct PrefillSm90Registers {
 constexpr int kProducerRegisters = 32;      // with fewer it spills
 constexpr int kProducer8BitRegisters = 24;  // likewise, with 8-bit operands
 constexpr int kGatherRegisters = 56;        // likewise, if it gathers keys
-constexpr int kConvertRegisters = 64;       // likewise, if it gathers and converts them
-// If a warpgroup of its own does so, which has as many registers as the producer.
-constexpr PrefillSm90Registers kGatherGroupRegisters{168, 240, 128, true};
+
+// If a warpgroup of its own gathers and converts keys, which has as many registers as the producer.
+constexpr PrefillSm90Registers gather_group_registers(int consumers) {
+  return consumers == 1 ? PrefillSm90Registers{168, 240, 128, true}
+                        : PrefillSm90Registers{128, 208, 48, true};
+}
 
 constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
                                                       int least_producer = kProducerRegisters) {
