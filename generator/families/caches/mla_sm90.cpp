@@ -182,12 +182,13 @@ class MlaSm90 final : public KernelTemplate {
       return {{"generated/wgmma.cuh",
                emit_wgmma_products(spec.dtype_q, products_of_keys(layout_of(spec, config),
                                                                   as_int(config, "rows")))}};
+    const int half = spec.head_dim_v / kMlaHalves,
+              columns = half / mla_pv_parts(half, converts_keys(spec));
     return {{"generated/wgmma.cuh",
-             emit_wgmma_products(
-                 spec.dtype_q,
-                 {{"mla_qk", WgmmaA::kShared, kMlaKeys, spec.head_dim_qk, kMlaKeys},
-                  {"mla_own_pv", WgmmaA::kRegisters, spec.head_dim_v / kMlaHalves, kMlaKeys},
-                  {"mla_other_pv", WgmmaA::kSharedRows, spec.head_dim_v / kMlaHalves, kMlaKeys}})}};
+             emit_wgmma_products(spec.dtype_q,
+                                 {{"mla_qk", WgmmaA::kShared, kMlaKeys, spec.head_dim_qk, kMlaKeys},
+                                  {"mla_own_pv", WgmmaA::kRegisters, columns, kMlaKeys},
+                                  {"mla_other_pv", WgmmaA::kSharedRows, columns, kMlaKeys}})}};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

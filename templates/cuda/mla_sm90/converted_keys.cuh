@@ -52,13 +52,15 @@ __device__ __forceinline__ void widen_e4m3(unsigned word, SplitFactor factor, un
 class ConvertedKeys {
   static constexpr int kPanels = kLayout.panels_qk, kParts = kMlaLayout.slots_of_step;
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
+  static constexpr int kRestAt = latent_rest_at(kColumnsOfV);
   static constexpr int kNarrowPanels = kLatentRows ? kColumnsOfV / kPanelColumns : kPanels;
   static constexpr int kKeys = kBlockN / kGatherWarps;
   static constexpr int kChunk = kKeys * kPanelRowBytes, kPanel = kBlockN * kPanelRowBytes;
   static constexpr int kCodes = kPanelColumns, kLanesOfKey = kCodes / 16;  // of a panel's row
   static constexpr int kKeysAtOnce = 32 / kLanesOfKey, kReads = kKeys / kKeysAtOnce;
-  // Reads of a pass. With two warps few registers are left.
-  static constexpr int kReadsOfPass = kGatherGroup ? 2 : 1, kPasses = kReads / kReadsOfPass;
+  // Reads of a pass. With 64 rows few registers are left.
+  static constexpr int kReadsOfPass = kParts > 1 ? 2 : 1, kPasses = kReads / kReadsOfPass;
+  static constexpr bool kReadsAhead = kParts > 1 || kKeyLists || !kLatentRows;
   static constexpr int kPassCodes = kReadsOfPass * kKeysAtOnce * kCodes;
   struct Codes {
     Vector16 of[kReadsOfPass];
@@ -139,8 +141,7 @@ class ConvertedKeys {
     const int narrow = panels_of(part, kNarrowPanels), panels = panels_of(part, kPanels);
 #pragma unroll
     for (int panel = narrow; panel < panels; ++panel) {
-      const char* const of_panel = row + latent_rest_at(kColumnsOfV) +
-                                   (part * kPartPanels + panel - kNarrowPanels) * kPanelRowBytes;
+      const char* const of_panel = row + kRestAt + (part * kPartPanels + panel - kNarrowPanels) * kPanelRowBytes;
 #pragma unroll 1
       for (int first = 0; first < kKeys; first += 32 / kLanes) {
         const int at = first + lane() / kLanes, chunk = lane() % kLanes;
@@ -168,14 +169,14 @@ class ConvertedKeys {
     wait_for_oldest<kDepth - 1>();
     __syncwarp();
     const int slot = converting_.slot(), panels = panels_of(part_, kNarrowPanels);
-    SplitFactor factors[kReads];
+    float factors[kReads];
     find_factors(chunks_of(slot), factors);
     convert(chunks_of(slot), panels, factors);
     fence_proxy_async();  // wgmma reads them
     __syncwarp();
     mbarrier_arrive_if(lane() == 0, shared_ + kLayout.k_full + 8 * slot);
     converting_.advance();
-    part_ = part_ + 1 == kParts ? 0 : part_ + 1;
+    part_ = kParts == 1 || part_ + 1 == kParts ? 0 : part_ + 1;
     --pending_;
   }
   // Waits for this lane's copies of the oldest of pending_ slots.
@@ -188,35 +189,35 @@ class ConvertedKeys {
   }
 
   // Finds the factors of rows. A lane has factor lane % 4 of every eighth key.
-  __device__ __forceinline__ void find_factors(unsigned chunks,
-                                               SplitFactor (&factors)[kReads]) const {
+  __device__ __forceinline__ void find_factors(unsigned chunks, float (&factors)[kReads]) const {
     if constexpr (!kLatentRows) return;
 #pragma unroll
     for (int i = 0; i < kReads; ++i)
-      factors[i] = split_factor(__uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4)));
+      factors[i] = __uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4));
   }
-  // Returns the factor of a panel for key i of this lane.
-  __device__ __forceinline__ SplitFactor factor_of(int panel, const SplitFactor& factors) const {
-    if constexpr (!kLatentRows) return factors;
+  // Returns the factor of a panel of a key. `factor`: this lane's, of that key.
+  __device__ __forceinline__ SplitFactor factor_of(int panel, float factor) const {
+    if constexpr (!kLatentRows) return {};
     const int number = (part_ * kPartPanels + panel) * kPanelColumns / kLatentFactorColumns;
-    const int lane_of_it = lane() / 4 * 4 + number;
-    return {__shfl_sync(~0u, factors.high, lane_of_it), __shfl_sync(~0u, factors.low, lane_of_it)};
+    return split_factor(__shfl_sync(~0u, factor, lane() / 4 * 4 + number));
   }
 
   // Converts panels in passes. A pass overwrites only codes that it or a pass before has read. Its
-  // codes are read one pass ahead.
+  // codes are read one pass ahead, if registers suffice.
   __device__ __forceinline__ void convert(unsigned chunks, int panels,
-                                          const SplitFactor (&factors)[kReads]) const {
+                                          const float (&factors)[kReads]) const {
     Codes codes;
-    read(chunks + codes_at(panels, 0), &codes);
+    if constexpr (kReadsAhead) read(chunks + codes_at(panels, 0), &codes);
 #pragma unroll 1
     for (int panel = 0; panel < panels; ++panel) {
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {
+        if constexpr (!kReadsAhead)
+          read(chunks + codes_at(panels, panel) + pass * kPassCodes, &codes);
         Codes next = codes;
-        if (pass + 1 < kPasses)
+        if (kReadsAhead && pass + 1 < kPasses)
           read(chunks + codes_at(panels, panel) + (pass + 1) * kPassCodes, &next);
-        else if (panel + 1 < panels)
+        else if (kReadsAhead && panel + 1 < panels)
           read(chunks + codes_at(panels, panel + 1), &next);
         __syncwarp();
 #pragma unroll

@@ -92,6 +92,10 @@ class GatheredKeys {
     int key = key_of(last, first), page = places_.page_of(key), ahead = key_of(last - 1, first);
 #pragma unroll 1
     for (int block = last; block >= first; --block) {
+      if constexpr (kConvertsKeys && !kKeyLists) {  // few registers are left, and these are cheap
+        key = key_of(block, first);
+        ahead = key_of(block - 1, first);
+      }
       const int next_page = places_.page_of(ahead), beyond = key_of(block - 2, first);
       load(key, page);
       if constexpr (kPrefetchesKeys) prefetch(ahead, next_page);

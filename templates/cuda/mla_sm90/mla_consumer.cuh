@@ -32,6 +32,8 @@ namespace attune {
 using MlaScores = float[kBlockN / 2];      // (64, kBlockN) over the warpgroup
 using MlaWeights = unsigned[kBlockN / 4];  // the same shape, 16 bits each
 using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of V's columns
+constexpr int kPvParts = mla_pv_parts(kHeadDimV, kGatherGroup);
+using MlaOutputPart = float[kHeadDimV / 2 / kPvParts];
 
 class MlaConsumer {
   using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
@@ -128,7 +130,9 @@ class MlaConsumer {
     mbarrier_arrive(shared_ + kMlaLayout.p_full + 8 * half_);
     rescale(o, factor);
     wgmma_fence();
-    mla_own_pv(o, p, wgmma_descriptor<kPanelRowBytes>(values()), 1);
+#pragma unroll
+    for (int part = 0; part < kPvParts; ++part)
+      mla_own_pv(columns_of(o, part), p, wgmma_descriptor<kPanelRowBytes>(values(part)), 1);
     finish_block(o);
   }
 
@@ -149,14 +153,20 @@ class MlaConsumer {
     }
     rescale(o, factor);
     wgmma_fence();
-    mla_other_pv(o, wgmma_descriptor<kPanelRowBytes>(p_),
-                 wgmma_descriptor<kPanelRowBytes>(values()), 1);
+#pragma unroll
+    for (int part = 0; part < kPvParts; ++part)
+      mla_other_pv(columns_of(o, part), wgmma_descriptor<kPanelRowBytes>(p_),
+                   wgmma_descriptor<kPanelRowBytes>(values(part)), 1);
     finish_block(o);
   }
 
-  // Returns the address of this warpgroup's columns of V, in units of 16 bytes.
-  __device__ __forceinline__ unsigned values() const {
-    return k_.tile() + half_ * (kHeadDimV / kPanelColumns * kPanelBytes / 16);
+  // Returns the address of a part of this warpgroup's columns of V, in units of 16 bytes.
+  __device__ __forceinline__ unsigned values(int part) const {
+    return k_.tile() + half_ * (kHeadDimV / kPanelColumns * kPanelBytes / 16) +
+           part * (kHeadDimV / kPvParts / kPanelColumns * kPanelBytes / 16);
+  }
+  static __device__ __forceinline__ MlaOutputPart& columns_of(MlaOutput& o, int part) {
+    return reinterpret_cast<MlaOutputPart&>(o[part * (kHeadDimV / 2 / kPvParts)]);
   }
 
   // Waits until P V is added to O, and frees the slot.

@@ -57,6 +57,13 @@ constexpr int mla_warpgroups(int rows, bool converts) {
   return 1 + mla_consumers(rows) + (converts ? 1 : 0);
 }
 
+
+// Returns in how many parts of columns P V is computed, of `columns` of V. The compiler refuses one
+// of 256 columns if a block has 512 threads, which start with 128 registers.
+constexpr int mla_pv_parts(int columns, bool converts) {
+  return converts && columns % 256 == 0 ? 2 : 1;
+}
+
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
   int slots_of_step;        // slots for the keys of a step
