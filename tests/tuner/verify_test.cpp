@@ -92,6 +92,41 @@ TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
   }
 }
 
+TEST(Verify, PLimitsAnOutputWithMoreBits) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
+    const Problem p = problem(dtype, 128, 60, 120, Mask::kNone);
+    const AttentionCase c(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 3);
+    Problem wide = p;
+    wide.op = Op::kAttentionKvCache;
+    wide.dtype_o = Dtype::kFp32;
+    EXPECT_FALSE(hold(wide, c.oracle(), c.twin()).wrong);
+    EXPECT_TRUE(hold(wide, c.oracle(), c.twin(), Weights::kFp32).wrong);
+    wide.op = Op::kMerge;  // has no P
+    EXPECT_TRUE(hold(wide, c.oracle(), c.twin()).wrong);
+  }
+}
+
+// A row of 1 and -1 whose elements all have the error `units`, in units of bf16.
+bool allows_error(const Problem& p, double units, Weights weights) {
+  const float error = static_cast<float>(units) * 0x1p-8F, want[2] = {1, -1};
+  const float got[2] = {1 + error, -1 + error};
+  Comparison comparison(p, weights);
+  comparison.add_row(want, got, 2, {0, 0, 0});
+  return !comparison.result().wrong;
+}
+
+TEST(Verify, KeysThatAreRoundedHaveAnErrorToo) {
+  Problem p = problem(Dtype::kBf16, 64, 1, 1, Mask::kNone);
+  p.op = Op::kAttentionKvCache;
+  p.dtype_kv = Dtype::kE4m3;
+  p.cache.kv_factors = KvFactors::kLatent;
+  EXPECT_TRUE(allows_error(p, 0.75, Weights::kAsOperands));
+  EXPECT_FALSE(allows_error(p, 0.85, Weights::kAsOperands));
+  EXPECT_FALSE(allows_error(p, 0.75, Weights::kFp32));
+  p.cache.kv_factors = KvFactors::kKeys;
+  EXPECT_FALSE(allows_error(p, 0.75, Weights::kAsOperands));
+}
+
 TEST(Verify, TheTwinsOfFp32InFewerBitsPass) {
   for (const Accuracy accuracy : {Accuracy::kFast, Accuracy::kSplit})
     for (const int head_dim : {64, 128, 256})

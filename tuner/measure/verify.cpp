@@ -46,13 +46,26 @@ bool narrow_weights(const Problem& problem, Weights weights) {
   return is_8_bit(problem.dtype_q) && weights == Weights::kAsOperands;
 }
 
+// True if keys, and so values, are rounded to the type of q in addition: after the product with
+// factors of their own.
+bool rounds_keys(const Problem& problem, Weights weights) {
+  return problem.cache.kv_factors == KvFactors::kLatent && weights == Weights::kAsOperands;
+}
+
+// Returns the type whose rounding limits the result: that of P, or of O if that has fewer bits.
+Dtype limiting_dtype(const Problem& problem, Weights weights) {
+  const bool attends = problem.op == Op::kPrefill || problem.op == Op::kAttentionKvCache;
+  const bool is_p = weights == Weights::kAsOperands && attends && problem.dtype_o == Dtype::kFp32;
+  return is_p || narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o;
+}
+
 double rms_factor_of(const Problem& problem, Weights weights) {
   if (!narrow_weights(problem, weights)) return 6;
   return problem.fp8.accuracy == Accuracy::kFast ? 4 : 3;
 }
 
 double mean_factor_of(const Problem& problem, Weights weights) {
-  if (!narrow_weights(problem, weights)) return 0.6;
+  if (!narrow_weights(problem, weights)) return rounds_keys(problem, weights) ? 0.8 : 0.6;
   return problem.fp8.accuracy == Accuracy::kFast ? 0.75 : 0.45;
 }
 
@@ -75,7 +88,7 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
 Comparison::Comparison(const Problem& problem, Weights weights)
     : unit_(takes_tf32(problem, weights)
                 ? kUnitOfTf32
-                : unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
+                : unit_of(limiting_dtype(problem, weights))),
       least_(problem.dtype_o == Dtype::kFp16 ? kTinyOfFp16 : kTiny),
       most_(problem.dtype_o == Dtype::kFp16 ? kMostOfFp16 : INFINITY),
       rms_factor_(rms_factor_of(problem, weights)),
