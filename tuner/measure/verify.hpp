@@ -75,6 +75,7 @@ class Comparison {
   double unit_;
   double least_;  // allowed error if all values are 0
   double most_;   // the result's type has no numbers beyond it
+  double lse_allowed_;
   double rms_factor_, mean_factor_;
   double max_ = 0;
   double sum_error_ = 0;

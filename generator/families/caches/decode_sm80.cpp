@@ -464,6 +464,8 @@ class DecodeSm80 final : public KernelTemplate {
     if (converts && arch.compute_capability < 89)
       return fmt::format("dtype_kv is {}; {} cannot convert it, sm_89 and later can",
                          dtype_name(spec.dtype_kv), arch.name());
+    if (spec.cache.kv_factors == KvFactors::kLatent)
+      return "kv_factors is latent; this template serves factors that are operands";
     for (const auto& [field, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value % kStepOfHeadDims != 0)

@@ -57,14 +57,9 @@ class ConvertedKeys {
   static constexpr int kKeys = kBlockN / kGatherWarps;
   static constexpr int kChunk = kKeys * kPanelRowBytes, kPanel = kBlockN * kPanelRowBytes;
   static constexpr int kCodes = kPanelColumns, kLanesOfKey = kCodes / 16;  // of a panel's row
-  static constexpr int kKeysAtOnce = 32 / kLanesOfKey, kReads = kKeys / kKeysAtOnce;
-  // Reads of a pass. With 64 rows few registers are left.
-  static constexpr int kReadsOfPass = kParts > 1 ? 2 : 1, kPasses = kReads / kReadsOfPass;
-  static constexpr bool kReadsAhead = kParts > 1 || kKeyLists || !kLatentRows;
-  static constexpr int kPassCodes = kReadsOfPass * kKeysAtOnce * kCodes;
-  struct Codes {
-    Vector16 of[kReadsOfPass];
-  };
+  static constexpr int kKeysAtOnce = 32 / kLanesOfKey, kPasses = kKeys / kKeysAtOnce;
+  static constexpr int kPassCodes = kKeysAtOnce * kCodes;
+  static constexpr bool kReadsAhead = kParts > 1 || !kLatentRows;
   // With slots of parts, consumers free those of a step together.
   static constexpr int kDepth = kParts > 1 ? kLayout.k_slots - kParts : kLayout.k_slots;
   static_assert(kKeysAtOnce == 8 && kChunk == 2 * kKeys * kCodes, "codes fill half a chunk");
@@ -169,7 +164,7 @@ class ConvertedKeys {
     wait_for_oldest<kDepth - 1>();
     __syncwarp();
     const int slot = converting_.slot(), panels = panels_of(part_, kNarrowPanels);
-    float factors[kReads];
+    float factors[kPasses];
     find_factors(chunks_of(slot), factors);
     convert(chunks_of(slot), panels, factors);
     fence_proxy_async();  // wgmma reads them
@@ -189,10 +184,10 @@ class ConvertedKeys {
   }
 
   // Finds the factors of rows. A lane has factor lane % 4 of every eighth key.
-  __device__ __forceinline__ void find_factors(unsigned chunks, float (&factors)[kReads]) const {
+  __device__ __forceinline__ void find_factors(unsigned chunks, float (&factors)[kPasses]) const {
     if constexpr (!kLatentRows) return;
 #pragma unroll
-    for (int i = 0; i < kReads; ++i)
+    for (int i = 0; i < kPasses; ++i)
       factors[i] = __uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4));
   }
   // Returns the factor of a panel of a key. `factor`: this lane's, of that key.
@@ -205,35 +200,29 @@ class ConvertedKeys {
   // Converts panels in passes. A pass overwrites only codes that it or a pass before has read. Its
   // codes are read one pass ahead, if registers suffice.
   __device__ __forceinline__ void convert(unsigned chunks, int panels,
-                                          const float (&factors)[kReads]) const {
-    Codes codes;
-    if constexpr (kReadsAhead) read(chunks + codes_at(panels, 0), &codes);
+                                          const float (&factors)[kPasses]) const {
+    Vector16 codes;
+    if constexpr (kReadsAhead) codes = read(chunks + codes_at(panels, 0));
 #pragma unroll 1
     for (int panel = 0; panel < panels; ++panel) {
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {
         if constexpr (!kReadsAhead)
-          read(chunks + codes_at(panels, panel) + pass * kPassCodes, &codes);
-        Codes next = codes;
+          codes = read(chunks + codes_at(panels, panel) + pass * kPassCodes);
+        Vector16 next = codes;
         if (kReadsAhead && pass + 1 < kPasses)
-          read(chunks + codes_at(panels, panel) + (pass + 1) * kPassCodes, &next);
+          next = read(chunks + codes_at(panels, panel) + (pass + 1) * kPassCodes);
         else if (kReadsAhead && panel + 1 < panels)
-          read(chunks + codes_at(panels, panel + 1), &next);
+          next = read(chunks + codes_at(panels, panel + 1));
         __syncwarp();
-#pragma unroll
-        for (int i = 0; i < kReadsOfPass; ++i) {
-          const int at = pass * kReadsOfPass + i;
-          store(chunks + panel * kPanel + at * kKeysAtOnce * kPanelRowBytes, codes.of[i],
-                factor_of(panel, factors[at]));
-        }
+        store(chunks + panel * kPanel + pass * kKeysAtOnce * kPanelRowBytes, codes,
+              factor_of(panel, factors[pass]));
         codes = next;
       }
     }
   }
-  static __device__ __forceinline__ void read(unsigned from, Codes* codes) {
-#pragma unroll
-    for (int i = 0; i < kReadsOfPass; ++i)
-      codes->of[i] = load_shared_16(from + i * kKeysAtOnce * kCodes + lane() * 16);
+  static __device__ __forceinline__ Vector16 read(unsigned from) {
+    return load_shared_16(from + lane() * 16);
   }
   // Converts 16 codes of a key to two chunks of 16 bytes. `to`: the panel's row of the first key.
   static __device__ __forceinline__ void store(unsigned to, const Vector16& codes,

@@ -8,8 +8,6 @@
 //   P^T               stored in shared memory, row by row
 //   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots are freed one by one
 //
-// The scores of a step are issued before the softmax of the step before, so products hide it.
-//
 // In tile t of 8 rows, a thread holds rows 8 t + 2 (lane % 4) and the next row. Of its warp's 16
 // keys, or 16 columns of V, it holds numbers lane / 4 and lane / 4 + 8.
 #pragma once
@@ -77,25 +75,19 @@ class KeysFirstConsumer {
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
     if (!kGathersKeys && keys < kBlockN) clear_values(max(keys, 0));
-    ScoresOfKeys s;
-    KWalk ahead = k_;  // the first slot of the step whose scores are computed next
-    issue_qk(s, &ahead);
-    wgmma_wait<0>();
-    wgmma_pin(s);
-    int block = tile.last_block;
 #pragma unroll 1
-    for (; block > tile.first_block; --block) {
-      ScoresOfKeys next;
-      issue_qk(next, &ahead);
-      weigh(args, scale_log2, tile, range, block, s, o, stats);
+    for (int block = tile.last_block; block >= tile.first_block; --block) {
+      ScoresOfKeys s;
+      multiply_qk(s);
+      if (block == tile.first_block)
+        mbarrier_arrive_if(lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more
+      if constexpr (kKeyLists)
+        hide_unlisted_rows(shared_, k_.full(), warp() * 16 + lane() / 4, s);
+      else if (range.needs_mask(block))
+        mask(args, tile, block, s);
+      soften(scale_log2, s, o, stats);
       multiply_pv(o);
-      wgmma_pin(next);
-#pragma unroll
-      for (int i = 0; i < 4 * kRowTiles; ++i) s[i] = next[i];
     }
-    mbarrier_arrive_if(lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more
-    weigh(args, scale_log2, tile, range, block, s, o, stats);
-    multiply_pv(o);
     add_sums(stats);
   }
 
@@ -106,35 +98,25 @@ class KeysFirstConsumer {
     named_barrier_sync(kBarrierWarpgroup, kWarpgroupThreads);
   }
 
-  // Issues the scores of the step at `at`, and moves `at` to the next step.
-  __device__ __forceinline__ void issue_qk(ScoresOfKeys& s, KWalk* at) const {
+  __device__ __forceinline__ void multiply_qk(ScoresOfKeys& s) const {
     constexpr unsigned kSlotOfQ = kMlaSlotPanels * kRows * kPanelRowBytes / 16;
+    KWalk at = k_;
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      mbarrier_wait(at->full(), at->parity(), "k_full");
+      mbarrier_wait(at.full(), at.parity(), "k_full");
       see_copied_keys();
       wgmma_fence();
-      const auto k = wgmma_descriptor<kPanelRowBytes>(at->tile());
+      const auto k = wgmma_descriptor<kPanelRowBytes>(at.tile());
       const auto q = wgmma_descriptor<kPanelRowBytes>(q_ + slot * kSlotOfQ);
       if (slot + 1 < kSlots)
         mla_qk(s, k, q, slot);
       else
         mla_qk_last(s, k, q, slot);
       wgmma_commit();
-      at->advance();
+      at.advance();
     }
-  }
-
-  // Hides scores of the current step, and turns the others into weights.
-  __device__ __forceinline__ void weigh(const AttentionArgs& args, float scale_log2,
-                                        const PrefillTile& tile, const BlockRange& range, int block,
-                                        ScoresOfKeys& s, OutputOfColumns& o,
-                                        ColumnStats* stats) const {
-    if constexpr (kKeyLists)
-      hide_unlisted_rows(shared_, k_.full(), warp() * 16 + lane() / 4, s);
-    else if (range.needs_mask(block))
-      mask(args, tile, block, s);
-    soften(scale_log2, s, o, stats);
+    wgmma_wait<0>();
+    wgmma_pin(s);
   }
 
   // Turns scores into weights, stores them in shared memory, and rescales sums and O to the new

@@ -28,7 +28,8 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, const List
 template <class Lists, class Map>
 __device__ __forceinline__ void gather_mla(const KernelParts& parts, const Lists& lists,
                                            unsigned shared, const Map& k) {
-  if constexpr (kGatherGroup) register_decrease<kRegisters.gather>();
+  if constexpr (kRegisters.gather > 0 && kRegisters.gather < kRegisters.launch)
+    register_decrease<kRegisters.gather>();
   load_keys(parts, lists, k, shared);
 }
 

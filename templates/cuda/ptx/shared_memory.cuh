@@ -32,11 +32,16 @@ __device__ __forceinline__ void store_shared_word(unsigned shared_address, int v
   asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared_address), "r"(value) : "memory");
 }
 
-// Stores the lowest kBits, 16 or 32.
+// Stores the lowest kBits: 8, 16 or 32.
 template <int kBits>
 __device__ __forceinline__ void store_shared_bits(unsigned shared_address, unsigned bits) {
-  static_assert(kBits == 16 || kBits == 32, "whole words or halves");
-  if constexpr (kBits == 16)
+  static_assert(kBits == 8 || kBits == 16 || kBits == 32, "bytes, halves or words");
+  if constexpr (kBits == 8)
+    asm volatile(
+        "{ .reg .b16 low; cvt.u16.u32 low, %1; st.shared.b8 [%0], low; }" ::"r"(shared_address),
+        "r"(bits)
+        : "memory");
+  else if constexpr (kBits == 16)
     asm volatile(
         "{ .reg .b16 low; cvt.u16.u32 low, %1; st.shared.b16 [%0], low; }" ::"r"(shared_address),
         "r"(bits)

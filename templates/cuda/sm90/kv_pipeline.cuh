@@ -79,7 +79,8 @@ constexpr int kConsumerWarps = 4 * kConsumers;
 // requests. With latent attention Q has 72 KB, which two warps copy, unless one of them gathers
 // keys.
 constexpr int kQueryWarps = kMla && (!kGathersKeys || kGatherGroup) ? 2 : 1;
-constexpr int kGatherWarps = kGatherGroup ? 4 : 2;  // if keys are gathered
+constexpr int kGatherWarps =  // if keys are gathered
+    kGatherGroup ? kThreads / 32 - 4 * (kConsumers + 1) : 2;
 // Arrivals that complete a slot of K: of TMA; of the warps that transpose diagonal terms; of the
 // warps that convert keys; of the two warps that gather keys, whose lanes arrive when their copies
 // have, and again with a list.

@@ -22,9 +22,10 @@ constexpr PrefillSm90Layout kLayout = kMla ? kMlaLayout.parts : prefill_sm90_lay
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
-// True if a warpgroup of its own gathers and converts keys.
+// True if warpgroups of their own gather and convert keys.
 constexpr bool kGatherGroup = kConvertsKeys;
-constexpr int kThreads = (kConsumers + (kGatherGroup ? 2 : 1)) * kWarpgroupThreads;
+constexpr int kThreads =
+    (kMla ? mla_warpgroups(kRows, kConvertsKeys) : kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
     kGatherGroup ? gather_group_registers(kConsumers)
                  : prefill_sm90_registers(kConsumers, kBlocksPerSm,

@@ -51,10 +51,10 @@ constexpr int kMlaOtherBytes = 4096;     // the most for all but Q, K and P
 // Returns the number of consumer warpgroups for tiles of `rows` rows.
 constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalves : 1; }
 
-// Returns all warpgroups of a block: a producer, the consumers, and if keys are converted another
-// that gathers and converts them.
+// Returns all warpgroups of a block: a producer and the consumers, and if keys are converted four
+// in all. Those left gather and convert keys.
 constexpr int mla_warpgroups(int rows, bool converts) {
-  return 1 + mla_consumers(rows) + (converts ? 1 : 0);
+  return converts ? 4 : 1 + mla_consumers(rows);
 }
 
 

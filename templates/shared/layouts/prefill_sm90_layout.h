@@ -156,17 +156,17 @@ struct PrefillSm90Registers {
   int consumer;
   int producer;
   bool moved;  // false: the launch count already suffices and setmaxnreg is left out
-  int gather = 0;  // of a warpgroup that gathers and converts keys
+  int gather = 0;  // of warpgroups that only gather and convert keys
 };
 
 constexpr int kProducerRegisters = 32;      // with fewer it spills
 constexpr int kProducer8BitRegisters = 24;  // likewise, with 8-bit operands
 constexpr int kGatherRegisters = 56;        // likewise, if it gathers keys
 
-// If a warpgroup of its own gathers and converts keys. With others one of the three roles spills.
+// If warpgroups of their own gather and convert keys: two, or one beside two consumers. With other
+// numbers one of the roles spills.
 constexpr PrefillSm90Registers gather_group_registers(int consumers) {
-  return consumers == 1 ? PrefillSm90Registers{168, 240, 128, true, 128}
-                        : PrefillSm90Registers{128, 208, 40, true, 56};
+  return {128, consumers == 1 ? 216 : 208, 40, true, consumers == 1 ? 128 : 56};
 }
 
 constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
