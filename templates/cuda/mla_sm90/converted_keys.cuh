@@ -207,6 +207,7 @@ class ConvertedKeys {
     for (int panel = 0; panel < panels; ++panel) {
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {
+        const SplitFactor factor = factor_of(panel, factors[pass]);
         if constexpr (!kReadsAhead)
           codes = read(chunks + codes_at(panels, panel) + pass * kPassCodes);
         Vector16 next = codes;
@@ -216,7 +217,7 @@ class ConvertedKeys {
           next = read(chunks + codes_at(panels, panel + 1));
         __syncwarp();
         store(chunks + panel * kPanel + pass * kKeysAtOnce * kPanelRowBytes, codes,
-              factor_of(panel, factors[pass]));
+              factor);
         codes = next;
       }
     }

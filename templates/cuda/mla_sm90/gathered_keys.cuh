@@ -96,6 +96,7 @@ class GatheredKeys {
         key = key_of(block, first);
         ahead = key_of(block - 1, first);
       }
+      if constexpr (kConvertsKeys && kArePlaces) page = places_.page_of(key);
       const int next_page = places_.page_of(ahead), beyond = key_of(block - 2, first);
       load(key, page);
       if constexpr (kPrefetchesKeys) prefetch(ahead, next_page);

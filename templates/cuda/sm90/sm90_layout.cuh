@@ -27,7 +27,7 @@ constexpr bool kGatherGroup = kConvertsKeys;
 constexpr int kThreads =
     (kMla ? mla_warpgroups(kRows, kConvertsKeys) : kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    kGatherGroup ? gather_group_registers(kConsumers)
+    kGatherGroup ? gather_group_registers(kConsumers, kKeyLists)
                  : prefill_sm90_registers(kConsumers, kBlocksPerSm,
                                           kGathersKeys      ? kGatherRegisters
                                           : kNarrowOperands ? kProducer8BitRegisters

@@ -165,8 +165,9 @@ constexpr int kGatherRegisters = 56;        // likewise, if it gathers keys
 
 // If warpgroups of their own gather and convert keys: two, or one beside two consumers. With other
 // numbers one of the roles spills.
-constexpr PrefillSm90Registers gather_group_registers(int consumers) {
-  return {128, consumers == 1 ? 216 : 208, 40, true, consumers == 1 ? 128 : 56};
+constexpr PrefillSm90Registers gather_group_registers(int consumers, bool has_lists) {
+  if (consumers == 1) return {128, 208, 48, true, 128};
+  return {128, 208, has_lists ? 48 : 40, true, has_lists ? 48 : 56};
 }
 
 constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int blocks_per_sm,
