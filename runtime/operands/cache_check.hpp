@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the cache operands of calls of op attention_kvcache and append_kv, and the lists of keys of
-// op attention_backward.
+// Checks the cache operands of calls of op attention_kvcache and append_kv, and the lists of keys
+// of op attention_backward.
 #pragma once
 
 #include "generator/core/problem/problem.hpp"

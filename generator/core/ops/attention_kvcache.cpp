@@ -138,11 +138,10 @@ double bytes(const Problem& p) {
 
 void check_no_mask_beside_lists(const Problem& p) {
   if (p.mask == Mask::kNone && p.window_left < 0 && p.window_right < 0) return;
-  refuse(
-      fmt::format("key_indices is {}, mask is {} and the window is {}:{}; must be mask none "
-                  "without a window: lists name the keys that a row sees",
-                  key_indices_name(p.cache.key_indices), mask_name(p.mask), p.window_left,
-                  p.window_right));
+  refuse(fmt::format(
+      "key_indices is {}, mask is {} and the window is {}:{}; must be mask none "
+      "without a window: lists name the keys that a row sees",
+      key_indices_name(p.cache.key_indices), mask_name(p.mask), p.window_left, p.window_right));
 }
 
 void check_cached_problem(const Problem& p, const char* op) {

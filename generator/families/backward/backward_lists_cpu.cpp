@@ -36,10 +36,10 @@ class BackwardListsCpu final : public FixedTemplate {
     const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
     const int columns =
         backward_lists_columns(spec.head_dim_qk, spec.head_dim_v, spec.cache.v_in_k);
-    return {.steps = std::vector<StepSize>(3),
-            .workspace = {{.columns = backward_lists_sums(rows) + shape.batch * shape.seqlen_kv *
-                                                                      shape.num_heads_kv *
-                                                                      columns}}};
+    return {
+        .steps = std::vector<StepSize>(3),
+        .workspace = {{.columns = backward_lists_sums(rows) +
+                                  shape.batch * shape.seqlen_kv * shape.num_heads_kv * columns}}};
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

@@ -19,9 +19,9 @@ namespace attune {
 namespace {
 
 constexpr unsigned kThreadsOfSums = 256, kPrepareWarps = 8;  // as in the template
-constexpr int kColumnsAtOnce = 32;        // of dK and dV that a warp sums
-constexpr int kOtherRegisters = 60;       // for addresses and fragments, besides accumulators
-constexpr int kMoreOfBlackwell = 16;      // ptxas 13.0 needs more there
+constexpr int kColumnsAtOnce = 32, kKeysAtOnce = 32;         // of dK and dV that a warp sums
+constexpr int kOtherRegisters = 60;   // for addresses and fragments, besides accumulators
+constexpr int kMoreOfBlackwell = 16;  // ptxas 13.0 needs more there
 
 // Rough numbers for ranking, of a multiprocessor: products, bytes of shared memory and bytes that
 // are added to global memory per clock; clocks of a step that nothing else of its block hides.
@@ -47,16 +47,14 @@ struct ListsKernel {
 
   int threads() const { return 32 * warps; }
   int columns() const { return backward_lists_columns(qk, v, v_in_k); }
-  int shared_bytes() const {
-    return backward_lists_layout({heads, keys, qk, v, v_in_k}).bytes;
-  }
+  int shared_bytes() const { return backward_lists_layout({heads, keys, qk, v, v_in_k}).bytes; }
   // Warps that compute scores: 16 keys each, and an equal share of the tiles of 16 heads.
   int key_warps() const { return keys / 16; }
   int row_warps() const { return std::min(heads / 16, warps / std::max(1, key_warps())); }
   int registers() const {
     const int dq = heads / 16 * ((qk / 8 + warps - 1) / warps) * 4;
     const int scores = heads / 16 / std::max(1, row_warps()) * 16;
-    const int sums = keys / 16 * 16 + 8;
+    const int sums = std::min(keys, kKeysAtOnce) + 8;
     return dq + std::max(scores, sums) + kOtherRegisters;
   }
 };
@@ -74,25 +72,25 @@ Constraint warps_share_scores(const KernelSpec& spec) {
 }
 
 Constraint fits_multiprocessor(const KernelSpec& spec, const Arch& arch) {
-  return {"memory",
-          {"heads", "keys", "warps", "blocks_per_sm"},
-          [spec, arch](const Config& c) -> Broken {
-            const ListsKernel kernel(spec, c);
-            const int bytes = kernel.shared_bytes();
-            if (bytes > arch.shared_bytes_per_block)
-              return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block",
-                                 bytes, arch.name(), arch.shared_bytes_per_block);
-            if (kernel.blocks_per_sm * (bytes + reserved_shared_bytes(arch)) >
-                arch.shared_bytes_per_sm)
-              return fmt::format(
-                  "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
-                  kernel.blocks_per_sm, bytes, arch.shared_bytes_per_sm);
-            const int cap = register_cap(arch, kernel.threads() * kernel.blocks_per_sm) -
-                            (arch.compute_capability >= 100 ? kMoreOfBlackwell : 0);
-            if (kernel.registers() <= cap) return std::nullopt;
-            return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave {}",
-                               kernel.registers(), kernel.blocks_per_sm, kernel.threads(), cap);
-          }};
+  return {
+      "memory",
+      {"heads", "keys", "warps", "blocks_per_sm"},
+      [spec, arch](const Config& c) -> Broken {
+        const ListsKernel kernel(spec, c);
+        const int bytes = kernel.shared_bytes();
+        if (bytes > arch.shared_bytes_per_block)
+          return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
+                             arch.name(), arch.shared_bytes_per_block);
+        if (kernel.blocks_per_sm * (bytes + reserved_shared_bytes(arch)) > arch.shared_bytes_per_sm)
+          return fmt::format(
+              "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
+              kernel.blocks_per_sm, bytes, arch.shared_bytes_per_sm);
+        const int cap = register_cap(arch, kernel.threads() * kernel.blocks_per_sm) -
+                        (arch.compute_capability >= 100 ? kMoreOfBlackwell : 0);
+        if (kernel.registers() <= cap) return std::nullopt;
+        return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave {}",
+                           kernel.registers(), kernel.blocks_per_sm, kernel.threads(), cap);
+      }};
 }
 
 class BackwardListsSm80 final : public KernelTemplate {
@@ -107,12 +105,12 @@ class BackwardListsSm80 final : public KernelTemplate {
   const Served& serves() const override { return serves_gradients_over_lists(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return SearchSpace({{"heads", {64, 32, 16}, "heads of a row that a block handles"},
-                        {"keys", {64, 32, 16}, "keys per step"},
-                        {"warps", {8, 4}, "warps per block"},
-                        {"blocks_per_sm", {1, 2, 3, 4},
-                         "blocks per multiprocessor that registers allow"}},
-                       {warps_share_scores(spec), fits_multiprocessor(spec, arch)});
+    return SearchSpace(
+        {{"heads", {64, 32, 16}, "heads of a row that a block handles"},
+         {"keys", {64, 32, 16}, "keys per step"},
+         {"warps", {8, 4}, "warps per block"},
+         {"blocks_per_sm", {1, 2, 3, 4}, "blocks per multiprocessor that registers allow"}},
+        {warps_share_scores(spec), fits_multiprocessor(spec, arch)});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
@@ -172,9 +170,11 @@ class BackwardListsSm80 final : public KernelTemplate {
     const double rows_of_warp = 16 + heads / k.row_warps();
     const double scores = k.key_warps() * k.row_warps() * rows_of_warp * 2 * (k.qk + k.v);
     const double of_dq = warps * heads * 2 * keys + keys * 2 * k.qk;
-    const double passes = std::ceil(k.qk / warps / kColumnsAtOnce) +
-                          std::ceil(k.v / warps / kColumnsAtOnce);
-    const double of_keys = warps * passes * heads * 2 * keys + heads * 2 * (k.qk + k.v);
+    const double keys_of_warp = std::min(keys, 1.0 * kKeysAtOnce);
+    const double column_warps = warps * keys_of_warp / keys;
+    const double passes = std::ceil(k.qk / column_warps / kColumnsAtOnce) +
+                          std::ceil(k.v / column_warps / kColumnsAtOnce);
+    const double of_keys = warps * passes * heads * 2 * (keys_of_warp + kColumnsAtOnce);
     const double memory = (scores + of_dq + of_keys) / kSharedPerClock;
     const double added = keys * k.columns() * 4 / kAddedPerClock;
     const double step = k.blocks_per_sm * std::max(products + memory, added) + kClocksOfStep;

@@ -41,6 +41,28 @@ struct RowList {
   }
 };
 
+// Returns a sum in float64. dP and delta nearly cancel where a row sees few keys, and a key that
+// few rows name has no other terms in which such errors would vanish.
+inline float exact_dot(const float* a, const float* b) {
+#pragma clang fp reassociate(on)
+  double sum = 0;
+  for (int c = 0; c < kHeadDimV; ++c) sum += static_cast<double>(a[c]) * b[c];
+  return static_cast<float>(sum);
+}
+
+// P and dS of one row and one key.
+struct ListPair {
+  float p = 0, ds = 0;
+
+  ListPair(const KernelArguments& args, int batch, int head, int row, const float* q,
+           const float* k, const float* dout, const float* v) {
+    const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
+    if (lse == -__builtin_inff()) return;  // the row sees no key
+    p = __builtin_expf(dot<kHeadDimQk>(q, k) * args.softmax_scale - lse);
+    ds = p * (exact_dot(dout, v) - *delta_of(args, batch, head, row));
+  }
+};
+
 inline void write_delta(const KernelArguments& args, int batch, int head, int row) {
   float o[kHeadDimV], dout[kHeadDimV];
   load_row<kDtypeO, kHeadDimV>(args.o, batch, head, row, o);
@@ -48,7 +70,7 @@ inline void write_delta(const KernelArguments& args, int batch, int head, int ro
   const GradientArgs& g = args.gradients;
   const float dlse =
       g.dlse ? g.dlse[batch * g.dlse_batch_stride + head * g.dlse_head_stride + row] : 0;
-  *delta_of(args, batch, head, row) = dot<kHeadDimV>(o, dout) - dlse;
+  *delta_of(args, batch, head, row) = exact_dot(o, dout) - dlse;
 }
 
 inline void write_dq(const KernelArguments& args, int batch, int head, int row) {
@@ -58,7 +80,7 @@ inline void write_dq(const KernelArguments& args, int batch, int head, int row) 
   RowList(args, batch, row, head / kGqaRatio).each([&](int key) {
     load_row<kDtypeKv, kHeadDimQk>(args.k, batch, head / kGqaRatio, key, k);
     load_row<kDtypeKv, kHeadDimV>(args.v, batch, head / kGqaRatio, key, v);
-    const Pair pair(args, batch, head, row, key, q, k, dout, v);
+    const ListPair pair(args, batch, head, row, q, k, dout, v);
     for (int c = 0; c < kHeadDimQk; ++c) dq[c] += pair.ds * k[c];
   });
   store_row<kDtypeQ, kHeadDimQk>(args.gradients.dq, batch, head, row, dq, args.softmax_scale);
@@ -82,7 +104,7 @@ inline void add_row(const KernelArguments& args, int batch, int head_kv, int row
   for (int head = head_kv * kGqaRatio; head < (head_kv + 1) * kGqaRatio; ++head) {
     load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
     load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
-    const Pair pair(args, batch, head, row, key, q, k, dout, v);
+    const ListPair pair(args, batch, head, row, q, k, dout, v);
     const float ds = args.softmax_scale * pair.ds;
     for (int c = 0; c < kHeadDimQk; ++c) dk[c] += ds * q[c];
     for (int c = 0; c < kHeadDimV; ++c) dv[c] += pair.p * dout[c];

@@ -36,8 +36,7 @@ class ListScores {
     bool exists[2][2];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      exists[i / 2][i % 2] =
-          tiles.key(step, key + i / 2 * 8 + lane_of_warp() % 4 * 2 + i % 2) >= 0;
+      exists[i / 2][i % 2] = tiles.key(step, key + i / 2 * 8 + lane_of_warp() % 4 * 2 + i % 2) >= 0;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll

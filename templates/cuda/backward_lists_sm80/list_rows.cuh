@@ -47,9 +47,9 @@ extern "C" __global__ void __launch_bounds__(32 * kPrepareWarps)
   if (lane != 0) return;
   const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
   if (gradients.dlse != nullptr)
-    delta -= gradients
-                 .dlse[batch * gradients.dlse_batch_stride + head * gradients.dlse_head_stride +
-                       row];
+    delta -=
+        gradients
+            .dlse[batch * gradients.dlse_batch_stride + head * gradients.dlse_head_stride + row];
   const bool empty = lse == __int_as_float(0xff800000);
   float* const to = statistics_of(args, batch, row, head);
   to[0] = empty ? __int_as_float(0x7f800000) : lse * kLog2E;

@@ -79,8 +79,7 @@ class ListKeySums {
   // Adds A^T B, where A is P or dS, and B columns of the heads' rows.
   template <class Tile>
   __device__ __forceinline__ static void multiply_columns(unsigned a_tile, unsigned b_tile,
-                                                          int first, int last,
-                                                          Accumulators& sums) {
+                                                          int first, int last, Accumulators& sums) {
     const int lane = lane_of_warp();
 #pragma unroll
     for (int head = 0; head < kHeads; head += 16) {

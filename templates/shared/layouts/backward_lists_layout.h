@@ -2,11 +2,11 @@
 // Workspace of gradients over lists of keys, on every target, and dynamic shared memory of the
 // kernel backward_lists_sm80. Kernels, search space and launch read this one text.
 //
-// | workspace, in floats | count                         | what                                   |
-// |----------------------|-------------------------------|----------------------------------------|
-// | 0                    | batch * num_heads_q * row_sums | delta of each row; on a GPU L2 as well |
-// | backward_lists_sums  | batch * seqlen_kv *           | sums of dK and dV of each key and head |
-// |                      | num_heads_kv * columns        | of K; one row with v_in_k              |
+// | workspace, floats   | count                          | what                                  |
+// |---------------------|--------------------------------|---------------------------------------|
+// | 0                   | batch * num_heads_q * seqlen_q | delta of each row; on a GPU with L2   |
+// | backward_lists_sums | batch * seqlen_kv *            | dK and dV of each key and head of K;  |
+// |                     | num_heads_kv * columns         | with v_in_k both in the row of dK     |
 //
 // | shared memory | bytes                   | what                                             |
 // |---------------|-------------------------|--------------------------------------------------|
