@@ -56,14 +56,14 @@ def attend_lists(given):
     others = [name for name, value in given.items() if name not in _TAKEN and value is not None]
     if others:
         raise ValueError(
-            f"{others[0]} is given, and autograd records the call; must be None: attention_kvcache() has gradients with "
-            f"key_indices over slots that requests fill (or make the call under torch.no_grad())")
+            f"{others[0]} is given, and autograd records the call; must be None: attention_kvcache() has gradients "
+            f"with key_indices over slots that requests fill (or make the call under torch.no_grad())")
     refuse_gradients((name, given[name]) for name in ("key_indices", "key_counts"))
     for name, tensor in (("q", q), ("k_cache", k), ("v_cache", v)):
         if tensor.dim() != 4 or tensor.shape[0] != q.shape[0] or tensor.element_size() == 1:
             raise ValueError(
-                f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, and autograd records the call; must be bf16, "
-                f"fp16 or fp32 with 4 axes, the first of {q.shape[0]}: a slot for each batch entry of q")
+                f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, and autograd records the call; must be "
+                f"bf16, fp16 or fp32 with 4 axes, the first of {q.shape[0]}: a slot for each batch entry of q")
     choices = {name: given[name] for name in _FORWARD}
     return AttuneListAttention.apply(choices, _is_in_k(k, v), given["return_lse"], q, k, v, given["key_indices"],
                                      given["key_counts"])
