@@ -31,6 +31,8 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &backward_sm90_band(),
                                                       &backward_sm80(),
                                                       &backward_cpu(),
+                                                      &backward_lists_sm80(),
+                                                      &backward_lists_cpu(),
                                                       &cache_sm90(),
                                                       &mla_sm90(),
                                                       &decode_sm80(),

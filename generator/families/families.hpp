@@ -21,6 +21,8 @@ const KernelTemplate& reference_cuda();
 
 // Op attention_backward.
 const KernelTemplate& backward_cpu();
+const KernelTemplate& backward_lists_cpu();
+const KernelTemplate& backward_lists_sm80();
 const KernelTemplate& backward_reference_cpu();
 const KernelTemplate& backward_reference_cuda();
 const KernelTemplate& backward_sm80();

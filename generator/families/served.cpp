@@ -68,6 +68,11 @@ const Served& serves_sums_of_gradients() {
   return served;
 }
 
+const Served& serves_gradients_over_lists() {
+  static const Served served{Op::kAttentionBackward, {"key_indices", "v_in_k", "deterministic"}};
+  return served;
+}
+
 const Served& serves_score_gradients() {
   static const Served served{
       Op::kAttentionBackward,

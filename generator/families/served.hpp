@@ -18,8 +18,9 @@ const Served& serves_indexing();            // op index_scores, with all masks
 // Op attention_backward with every mask, window and score feature.
 const Served& serves_gradients();
 const Served& serves_gradients_and_dropout();
-const Served& serves_sums_of_gradients();  // and with sums added to others
-const Served& serves_score_gradients();    // op attention_backward, score gradients
+const Served& serves_sums_of_gradients();     // and with sums added to others
+const Served& serves_gradients_over_lists();  // op attention_backward over lists of keys
+const Served& serves_score_gradients();       // op attention_backward, score gradients
 // Everything in op prefill and in op attention_backward. References and CPU kernels serve it; only
 // references serve gradients of scores.
 const Served& serves_everything();

@@ -125,7 +125,7 @@ void refuse_unread_parts(const attune_operands& operands, const Problem& asked, 
       !describe(asked.op).has_gradients) [[unlikely]]
     refuse_part("gradients", "asks for no gradients");
   if (part_at(operands, offsetof(attune_operands, cache)) != nullptr &&
-      !describe(asked.op).has_cache) [[unlikely]]
+      !describe(asked.op).has_cache && asked.cache.key_indices == KeyIndices::kNone) [[unlikely]]
     refuse_part("cache", "has no cache");
   if (part_at(operands, offsetof(attune_operands, append)) != nullptr &&
       !describe(asked.op).appends) [[unlikely]]
@@ -200,7 +200,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     }
     CacheArgs cache;
     KeyListArgs lists;
-    if (known.launch.takes_cache) [[unlikely]] {
+    if (known.launch.takes_cache || known.launch.takes_lists) [[unlikely]] {
       cache = cache_of(operands);
       given.cache = &cache;
       lists = lists_of(operands);

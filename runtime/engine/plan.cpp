@@ -143,6 +143,9 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
       check_host_ids(plan.problem, *operands.cache);
     check_cache_factors(plan.problem, operands);
     check_pages_of_call(plan.problem, operands);
+  } else if (plan.launch.takes_lists) [[unlikely]] {
+    check_lists_alone(operands.cache), check_v_in_k(plan.problem, operands),
+        check_lists(plan.problem, operands);
   }
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.operands.writes_nothing()) return;
@@ -152,7 +155,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
                   *reason + "; make the plan with these operands as its layout");
   if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]] {
     check_workspace_is_clean(plan, workspace);
-    if (plan.launch.takes_cache) check_cache_lists(plan, operands);
+    if (plan.launch.takes_cache || plan.launch.takes_lists) check_cache_lists(plan, operands);
   }
   try {
     ListedArguments args = args_of(plan, operands, workspace);

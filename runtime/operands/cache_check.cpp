@@ -128,6 +128,16 @@ void check_lists(const Problem& p, const Operands& operands) {
   check_step("cache.key_indices_head_stride", lists.head_stride, 0, p.num_heads_kv, "");
 }
 
+void check_lists_alone(const CacheArgs* given) {
+  const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
+  for (const auto& [name, list] : {std::pair{"cache.kv_lengths", cache.kv_lengths},
+                                   {"cache.q_begins", cache.q_begins},
+                                   {"cache.page_table", cache.page_table},
+                                   {"cache.slots", cache.slots},
+                                   {"cache.kv_begins", cache.kv_begins}})
+    check_list(name, list, false, false, "the op has no cache, and takes only lists of keys");
+}
+
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {
   CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
   const AppendArgs append = of_rows == nullptr ? AppendArgs{} : *of_rows;

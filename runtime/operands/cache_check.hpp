@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the cache operands of calls of op attention_kvcache and append_kv.
+// Checks the cache operands of calls of op attention_kvcache and append_kv, and the lists of keys
+// of op attention_backward.
 #pragma once
 
 #include "generator/core/problem/problem.hpp"
@@ -19,6 +20,8 @@ void check_pages_of_call(const Problem& problem, const Operands& operands);
 void check_v_in_k(const Problem& problem, const Operands& operands);
 // Checks the addresses and strides of a call's lists of keys, for problems with key_indices.
 void check_lists(const Problem& problem, const Operands& operands);
+// Refuses all lists but those of keys, for ops with key_indices and without a cache.
+void check_lists_alone(const CacheArgs* given);
 // Checks a call of op append_kv. `of_rows` is null if the call has no append operands.
 void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
 // Checks the factors of an 8-bit cache: with kv_factors heads, kernels read one factor for the

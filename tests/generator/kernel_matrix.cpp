@@ -70,6 +70,20 @@ void add_latent_cache_specs(std::vector<KernelSpec>* specs) {
                                               heads, dims, lists))));
 }
 
+// Adds gradients over lists of keys, of plain and latent keys.
+void add_list_gradient_specs(std::vector<KernelSpec>* specs) {
+  for (const char* dims :
+       {"head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
+        "head_dim_qk=192,head_dim_v=128", "head_dim_qk=576,head_dim_v=512",
+        "head_dim_qk=576,head_dim_v=512,v_in_k=1", "head_dim_qk=320,head_dim_v=272,v_in_k=1"})
+    for (const char* heads :
+         {"fp16,heads=1/1", "bf16,heads=7/1", "bf16,heads=32/1", "fp16,heads=128/1"})
+      specs->push_back(spec_of(parse_problem(
+          fmt::format("op=attention_backward,dtype={},{},seqlen=4096,key_indices=positions,"
+                      "listed_keys=2048",
+                      heads, dims))));
+}
+
 // Adds caches with q in registers and in shared memory, with pages of whole boxes and others.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kPages[] = {"",
@@ -225,6 +239,7 @@ std::vector<KernelSpec> matrix_specs() {
   add_score_gradient_specs(&specs);
   add_load_gradient_specs(&specs);
   add_sums_of_gradients(&specs);
+  add_list_gradient_specs(&specs);
   add_cache_specs(&specs);
   add_append_specs(&specs);
   add_choice_specs(&specs);

@@ -26,6 +26,9 @@ FAMILIES = {
     "cuda/cache_sm90/cache_sm90_knobs.cuh": ("cache_sm90", "sm_90a", f"head_dim=128,{CACHE}"),
     "cuda/decode_sm80/decode_sm80_knobs.cuh": ("decode_sm80", "sm_80", f"head_dim=128,{CACHE}"),
     "cuda/backward_sm80/backward_sm80_knobs.cuh": ("backward_sm80", "sm_80", BACKWARD),
+    "cuda/backward_lists_sm80/backward_lists_sm80_knobs.cuh":
+        ("backward_lists_sm80", "sm_90a", "op=backward,dtype=fp16,head_dim=128,heads=8,seqlen=4096,"
+         "key_indices=positions,listed_keys=256"),
     "cuda/backward_sm90/one_kernel/backward_sm90_one_kernel_knobs.cuh":
         ("backward_sm90_one_kernel", "sm_90a", BACKWARD),
     "cuda/backward_sm90/stored/backward_sm90_stored_knobs.cuh": ("backward_sm90_stored", "sm_90a", BACKWARD),

@@ -132,9 +132,14 @@ CacheLists lists_of_requests(const Problem& p, bool checked, Random& random) {
   return lists;
 }
 
-CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
+// Without a cache all batch entries have all keys.
+CacheLists lists_of(const Problem& p, bool has_cache, bool checked, uint64_t seed) {
   Random random(seed);
-  CacheLists lists = lists_of_requests(p, checked, random);
+  CacheLists lists;
+  if (has_cache)
+    lists = lists_of_requests(p, checked, random);
+  else
+    lists.kv_lengths.assign(static_cast<size_t>(p.batch), static_cast<int>(p.seqlen_kv));
   if (p.cache.key_indices != KeyIndices::kNone)
     add_key_lists(p, checked, checked && p.num_heads_kv > 1 && seed % 2 == 0,
                   checked && seed % 3 != 0, random, &lists);
@@ -215,12 +220,13 @@ void CacheInputs::open(const Device& device, const Problem& problem, uint64_t se
   timed_ = checked_ = {};
   has_lists_ = false;
   has_cache_ = describe(problem.op).has_cache;
-  if (!has_cache_) return;
-  lists_ = lists_of(problem, true, seed);
-  CacheLists timed = lists_of(problem, false, seed + 1);
+  has_lists_ = problem.cache.key_indices != KeyIndices::kNone;
+  if (!has_cache_ && !has_lists_) return;
+  lists_ = lists_of(problem, has_cache_, true, seed);
+  CacheLists timed = lists_of(problem, has_cache_, false, seed + 1);
   checked_keys_ = keys_on_device(device, lists_);
   timed_keys_ = keys_on_device(device, timed);
-  has_lists_ = problem.cache.key_indices != KeyIndices::kNone;
+  if (!has_cache_) return;
   if (problem.cache.key_indices == KeyIndices::kPlaces) {  // places need no other lists of keys
     CacheLists rows;
     rows.q_begins = lists_.q_begins;

@@ -34,7 +34,7 @@ struct CacheLists {
 
 class CacheInputs {
  public:
-  // Makes the lists. Does nothing for a problem without a cache.
+  // Makes the lists. Does nothing for a problem without a cache and without lists of keys.
   void open(const Device& device, const Problem& problem, uint64_t seed);
   // Returns nullptr for problems without a cache.
   const CacheArgs* timed() const { return has_cache_ ? &timed_ : nullptr; }

@@ -11,6 +11,7 @@
 #include <random>
 #include <utility>
 
+#include "generator/core/ops/ops.hpp"
 #include "generator/core/problem/narrow_float.hpp"
 #include "generator/core/system/error.hpp"
 #include "runtime/operands/operands.hpp"
@@ -48,7 +49,7 @@ ScoreScalar sample_scalar(score::Type type) {
 // Returns the LSE of scores of N(0,1), which q and k of N(0,1) have. With it, the weights P sum to
 // about 1.
 float usual_lse(const Problem& problem) {
-  return std::log(static_cast<float>(std::max<int64_t>(1, problem.seqlen_kv))) + 0.5F;
+  return std::log(static_cast<float>(std::max<int64_t>(1, keys_of_row(problem, problem)))) + 0.5F;
 }
 
 size_t index_of(Role role) { return static_cast<size_t>(role); }

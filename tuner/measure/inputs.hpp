@@ -38,7 +38,8 @@ class Inputs {
   Operands with_outputs_of(int byte);
   // Returns the captures and scalars of the problem's score program; all sets share them.
   const ScoreOperands& scores() const { return scores_; }
-  // Returns the lists of the cache for checked calls on set 0. The problem must have a cache.
+  // Returns the lists of the cache for checked calls on set 0. The problem must have a cache or
+  // lists of keys.
   const CacheLists& cache() const { return cache_.checked_lists(); }
   // Gives a tensor of set 0 other values: N(mean,1). They stay until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);

@@ -27,10 +27,11 @@ struct Sums {
 
   explicit Sums(int columns)
       : values(static_cast<size_t>(columns)), terms(static_cast<size_t>(columns)) {}
-  void add_pair(const GradientPairs::Pair& pair, const double* row) {
+  void add_pair(const GradientPairs::Pair& pair, const double* row) { add_pair(pair, 1, row); }
+  void add_pair(const GradientPairs::Pair& pair, int times, const double* row) {
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] += pair.ds * row[i];
-      terms[i] += pair.terms * std::fabs(row[i]);
+      values[i] += times * pair.ds * row[i];
+      terms[i] += times * pair.terms * std::fabs(row[i]);
     }
   }
   double rms_of_terms() const {
@@ -127,10 +128,10 @@ class GradientExpectation final : public Expectation {
   std::vector<ExpectedRow> expected_row(const QueryHead& rows, const KeyHead& keys,
                                         const RowPlace& at) const {
     Sums dq(problem_.head_dim_qk);
-    for (int64_t key = 0; key < problem_.seqlen_kv; ++key)
-      if (pairs_.sees(at.row, key))
-        dq.add_pair(pairs_.pair(rows, keys, at.batch, static_cast<int>(at.head), at.row, key),
-                    keys.k.row(key));
+    const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
+    for (const int64_t key : pairs_.seen_keys(at.batch, at.row, static_cast<int>(at.head) / ratio))
+      dq.add_pair(pairs_.pair(rows, keys, at.batch, static_cast<int>(at.head), at.row, key),
+                  keys.k.row(key));
     return {
         row_of(Role::kDq, at, dq.values, static_cast<double>(problem_.scale()), dq.rms_of_terms())};
   }
@@ -140,14 +141,16 @@ class GradientExpectation final : public Expectation {
     Sums dk(problem_.head_dim_qk);
     std::vector<double> dv(static_cast<size_t>(problem_.head_dim_v));
     const int first = static_cast<int>(at.head) * static_cast<int>(heads.size());
-    for (size_t i = 0; i < heads.size(); ++i)
-      for (int64_t row = 0; row < problem_.seqlen_q; ++row) {
-        if (!pairs_.sees(row, at.row)) continue;
+    for (int64_t row = 0; row < problem_.seqlen_q; ++row) {
+      const int times = pairs_.times_seen(at.batch, row, static_cast<int>(at.head), at.row);
+      for (size_t i = 0; times > 0 && i < heads.size(); ++i) {
         const GradientPairs::Pair made =
             pairs_.pair(heads[i], keys, at.batch, first + static_cast<int>(i), row, at.row);
-        dk.add_pair(made, heads[i].q.row(row));
-        add(made.p, heads[i].dout.row(row), &dv);
+        dk.add_pair(made, times, heads[i].q.row(row));
+        add(times * made.p, heads[i].dout.row(row), &dv);
       }
+    }
+    if (problem_.cache.v_in_k) return {latent_row(at, dk, dv)};
     std::vector<ExpectedRow> made;
     if (asks(problem_.backward.gradients, Gradients::kK))
       made.push_back(row_of(Role::kDk, at, dk.values, static_cast<double>(problem_.scale()),
@@ -155,6 +158,15 @@ class GradientExpectation final : public Expectation {
     if (asks(problem_.backward.gradients, Gradients::kV))
       made.push_back(row_of(Role::kDv, at, dv, 1));
     return made;
+  }
+
+  // Returns the gradient of a row of K whose first columns are V as well.
+  ExpectedRow latent_row(const RowPlace& at, const Sums& dk, const std::vector<double>& dv) const {
+    const auto scale = static_cast<double>(problem_.scale());
+    std::vector<double> sums;
+    for (size_t i = 0; i < dk.values.size(); ++i)
+      sums.push_back(scale * dk.values[i] + (i < dv.size() ? dv[i] : 0));
+    return row_of(Role::kDk, at, sums, 1, std::fabs(scale) * dk.rms_of_terms());
   }
 
   ExpectedRow row_of(Role role, const RowPlace& at, const std::vector<double>& values,

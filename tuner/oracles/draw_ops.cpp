@@ -157,6 +157,23 @@ Problem random_append(Random& random) {
   return p;
 }
 
+// Draws a problem of gradients over lists of keys.
+Problem random_backward(Random& random) {
+  Problem p;
+  p.op = Op::kAttentionBackward;
+  p.dtype_q = p.dtype_kv = p.dtype_o =
+      pick(random, {Dtype::kBf16, Dtype::kBf16, Dtype::kFp16, Dtype::kFp16, Dtype::kFp32});
+  draw_head_dims(random, &p);
+  draw_heads(random, &p);
+  if (one_in(3, random)) draw_latent(random, &p);
+  draw_lengths_of_cache(random, &p);
+  p.num_pages = 0;
+  p.cache.key_indices = KeyIndices::kPositions;
+  p.listed_keys = one_in(3, random) ? up_to(600, random) : up_to(100, random);
+  if (one_in(4, random)) p.softmax_scale = 0.05F + 0.01F * static_cast<float>(random() % 20);
+  return p;
+}
+
 // Draws a problem of an op that chooses keys.
 Problem random_choice(Random& random, Op op) {
   Problem p;
@@ -182,15 +199,16 @@ Problem random_choice(Random& random, Op op) {
 
 const std::vector<Op>& drawn_ops() {
   static const std::vector<Op> ops{Op::kAttentionKvCache, Op::kAppendKv, Op::kTopK,
-                                   Op::kIndexScores};
+                                   Op::kIndexScores, Op::kAttentionBackward};
   return ops;
 }
 
 Problem random_op_problem(Random& random, Op op) {
   for (;;) {
-    const Problem drawn = op == Op::kAttentionKvCache ? random_attention(random)
-                          : op == Op::kAppendKv       ? random_append(random)
-                                                      : random_choice(random, op);
+    const Problem drawn = op == Op::kAttentionKvCache    ? random_attention(random)
+                          : op == Op::kAppendKv          ? random_append(random)
+                          : op == Op::kAttentionBackward ? random_backward(random)
+                                                         : random_choice(random, op);
     if (is_valid(drawn)) return drawn;
   }
 }

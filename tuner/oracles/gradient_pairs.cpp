@@ -122,4 +122,23 @@ bool GradientPairs::sees(int64_t row, int64_t key) const {
   return key >= keys.first && key <= keys.last;
 }
 
+std::vector<int64_t> GradientPairs::seen_keys(int64_t batch, int64_t row, int head_kv) const {
+  std::vector<int64_t> keys;
+  if (has_lists()) {
+    for (const int key :
+         bench_.inputs.cache().listed_keys(batch * problem_.seqlen_q + row, head_kv))
+      keys.push_back(key);
+    return keys;
+  }
+  for (int64_t key = 0; key < problem_.seqlen_kv; ++key)
+    if (sees(row, key)) keys.push_back(key);
+  return keys;
+}
+
+int GradientPairs::times_seen(int64_t batch, int64_t row, int head_kv, int64_t key) const {
+  if (!has_lists()) return sees(row, key) ? 1 : 0;
+  const std::vector<int64_t> keys = seen_keys(batch, row, head_kv);
+  return static_cast<int>(std::count(keys.begin(), keys.end(), key));
+}
+
 }  // namespace attune

@@ -50,11 +50,17 @@ class GradientPairs {
   Pair pair(const QueryHead& rows, const KeyHead& keys, int64_t batch, int head, int64_t row,
             int64_t key) const;
   bool sees(int64_t row, int64_t key) const;
+  // Returns the keys that a row sees, for a head of K. A key that its list names twice is there
+  // twice.
+  std::vector<int64_t> seen_keys(int64_t batch, int64_t row, int head_kv) const;
+  // Returns how often seen_keys() has the key.
+  int times_seen(int64_t batch, int64_t row, int head_kv, int64_t key) const;
 
   const OperandSpec& spec_of(Role role) const;
   const HostScores& scores() const { return scores_; }
 
  private:
+  bool has_lists() const { return problem_.cache.key_indices != KeyIndices::kNone; }
   HeadMatrix matrix(Role role, int64_t batch, int64_t head) const;
   std::vector<float> row_sums(Role role, int64_t batch, int64_t head) const;
 

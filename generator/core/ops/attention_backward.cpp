@@ -2,6 +2,8 @@
 // See ops.hpp. With P = exp(z - lse), where z are the scores after scale and
 // features, and delta = rowsum(dout * o) - dlse:
 //   dV = P^T dout,  dS = P * (dout V^T - delta) * dz/ds,  dQ = scale * dS K,  dK = scale * dS^T Q
+// With key_indices P has an element for each entry of a row's list. With v_in_k dV is added to the
+// first columns of dK.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +13,7 @@
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/analysis/rewrites.hpp"
+#include "generator/score/features/score_feature.hpp"
 #include "generator/score/language/user_program.hpp"
 
 namespace attune {
@@ -100,6 +103,38 @@ OperandSpec dscores(const Problem& p) {
   return made;
 }
 
+// Refuses what the gradients over lists of keys do not have yet. A list names keys by their
+// positions in the row's batch entry.
+void check_lists(const Problem& p) {
+  if (p.cache.key_indices == KeyIndices::kNone) {
+    if (p.cache.v_in_k)
+      throw Error(ErrorCode::kUnsupported,
+                  "v_in_k is 1 and key_indices is none; op attention_backward takes v_in_k only "
+                  "with key_indices: must be 0");
+    return;
+  }
+  if (p.cache.key_indices == KeyIndices::kPlaces)
+    throw Error(ErrorCode::kInvalidArgument,
+                "key_indices is places; op attention_backward has no cache: must be positions");
+  check_no_mask_beside_lists(p);
+  const auto refuse = [](const std::string& given, const char* must) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("key_indices is positions and {}; op attention_backward over lists of "
+                            "keys does not take it: must be {}",
+                            given, must));
+  };
+  if (p.backward.gradients != Gradients::kAll)
+    refuse("gradients is " + gradients_text(p.backward.gradients), "qkv");
+  if (p.backward.score_gradient != ScoreGradient::kNone)
+    refuse(fmt::format("score_gradient is {}", score_gradient_name(p.backward.score_gradient)),
+           "none");
+  if (p.backward.accumulate) refuse("accumulate is 1", "0");
+  if (p.dropout > 0) refuse(fmt::format("dropout is {}", p.dropout), "0");
+  for (const ScoreFeature* feature : score_features())
+    if (feature->is_on(p)) refuse(feature->field + " is given", "left out");
+  if (p.scores.sinks != ScoreTensor::kNone) refuse("sinks is given", "none");
+}
+
 void check(const Problem& p) {
   if (is_8_bit(p))
     throw Error(ErrorCode::kUnsupported,
@@ -107,6 +142,7 @@ void check(const Problem& p) {
                             "forward with 8-bit operands, pass their values in 16 bits)",
                             dtype_name(is_8_bit(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
   check_score_gradient(p);
+  check_lists(p);
   for (const auto& [name, dtype] : {std::pair{"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
     if (dtype != p.dtype_q)
       throw Error(ErrorCode::kUnsupported,
@@ -133,6 +169,7 @@ OperandList operands(const Problem& p) {
     gradient.written = true;
     gradient.added_to = p.backward.accumulate;
     if (p.backward.accumulate) gradient.dtype = Dtype::kFp32;
+    if (p.cache.v_in_k && one == Gradients::kV) return;  // dk has it
     if (asks(p.backward.gradients, one)) all.add(gradient);
   };
   add(Gradients::kQ, {Role::kDq, "gradients.dq", p.dtype_q, b, rows, heads, p.head_dim_qk});
@@ -150,7 +187,7 @@ double flops(const Problem& p) {
   const int columns_qk = 1 + (q ? 1 : 0) + (k ? 1 : 0);
   const int columns_v = (q || k ? 1 : 0) + (asks(p.backward.gradients, Gradients::kV) ? 1 : 0);
   const double both = p.head_dim_qk + p.head_dim_v;  // for the forward pass's two products
-  return visible_flops(p) * (columns_qk * p.head_dim_qk + columns_v * p.head_dim_v) / both;
+  return seen_flops(p) * (columns_qk * p.head_dim_qk + columns_v * p.head_dim_v) / both;
 }
 
 }  // namespace
@@ -189,7 +226,8 @@ const OpDescription& attention_backward_op() {
                                 .operands = operands,
                                 .useful_flops = flops,
                                 .has_gradients = true,
-                                .has_dropout = true};
+                                .has_dropout = true,
+                                .takes_lists = true};
   return op;
 }
 

@@ -54,15 +54,9 @@ void check_features(const Problem& p) {
   }
 }
 
-// A list itself says which keys a row sees, so masks would hide what the caller has chosen.
 void check_lists(const Problem& p) {
   if (p.cache.key_indices == KeyIndices::kNone) return;
-  const auto name = key_indices_name(p.cache.key_indices);
-  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse(
-        fmt::format("key_indices is {}, mask is {} and the window is {}:{}; must be mask none "
-                    "without a window: lists name the keys that a row sees",
-                    name, mask_name(p.mask), p.window_left, p.window_right));
+  check_no_mask_beside_lists(p);
   if (p.cache.key_indices == KeyIndices::kPositions) return;
   if (p.cache.packed_kv)
     refuse(
@@ -118,11 +112,7 @@ OperandList operands(const Problem& p) {
 bool has_lists_of_keys(const Problem& p) { return p.cache.key_indices != KeyIndices::kNone; }
 
 // Work assumes that all requests have the full length, and all lists.
-double flops(const Problem& p) {
-  if (!has_lists_of_keys(p)) return visible_flops(p);
-  return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
-         static_cast<double>(p.seqlen_q) * static_cast<double>(keys_of_row(p, p)) * p.num_heads_q;
-}
+double flops(const Problem& p) { return seen_flops(p); }
 // Returns how many keys of a request its rows see.
 int64_t seen_keys(const Problem& p) {
   const int64_t rows = std::max<int64_t>(p.seqlen_q, 1);
@@ -145,6 +135,14 @@ double bytes(const Problem& p) {
 }
 
 }  // namespace
+
+void check_no_mask_beside_lists(const Problem& p) {
+  if (p.mask == Mask::kNone && p.window_left < 0 && p.window_right < 0) return;
+  refuse(fmt::format(
+      "key_indices is {}, mask is {} and the window is {}:{}; must be mask none "
+      "without a window: lists name the keys that a row sees",
+      key_indices_name(p.cache.key_indices), mask_name(p.mask), p.window_left, p.window_right));
+}
 
 void check_cached_problem(const Problem& p, const char* op) {
   check_dtypes(p, op);
@@ -171,6 +169,12 @@ void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandLis
   }
 }
 
+double seen_flops(const Problem& p) {
+  if (!has_lists_of_keys(p)) return visible_flops(p);
+  return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
+         static_cast<double>(p.seqlen_q) * static_cast<double>(keys_of_row(p, p)) * p.num_heads_q;
+}
+
 int64_t keys_of_row(const SpecFields& fields, const Shape& shape) {
   const bool has_lists = fields.cache.key_indices != KeyIndices::kNone;
   return has_lists && shape.listed_keys > 0 ? shape.listed_keys : shape.seqlen_kv;
@@ -194,9 +198,14 @@ int64_t pages_of_cache(const Problem& p) {
   return p.batch * (p.cache.packed_kv ? p.seqlen_kv : pages_of_request(p));
 }
 
-Problem canonical_of_cache(const Problem& asked) {
+Problem canonical_of_lists(const Problem& asked) {
   Problem p = asked;
-  if (p.cache.key_indices != KeyIndices::kNone && p.listed_keys == 0) p.listed_keys = p.seqlen_kv;
+  if (has_lists_of_keys(p) && p.listed_keys == 0) p.listed_keys = p.seqlen_kv;
+  return p;
+}
+
+Problem canonical_of_cache(const Problem& asked) {
+  Problem p = canonical_of_lists(asked);
   const bool is_last_alone = p.seqlen_q <= 1;
   if (p.mask != Mask::kNone || is_last_alone) p.window_right = -1;
   if (is_last_alone) p.mask = Mask::kNone;
@@ -213,6 +222,7 @@ const OpDescription& attention_kvcache_op() {
                                 .useful_flops = flops,
                                 .keeps_programs = true,
                                 .has_cache = true,
+                                .takes_lists = true,
                                 .useful_bytes = bytes};
   return op;
 }

@@ -84,6 +84,12 @@ void add_cache_factors(const Problem& problem, int64_t pages, int64_t keys, Oper
 // Returns the number of pages (or slots) in a call's k and v: Problem::num_pages, or the most that
 // the requests can need.
 int64_t pages_of_cache(const Problem& problem);
+// Refuses masks and windows of a problem with key_indices: they would hide keys that the caller has
+// chosen.
+void check_no_mask_beside_lists(const Problem& problem);
+// Returns the floating-point operations of both products of a forward pass. With lists of keys all
+// lists count as full.
+double seen_flops(const Problem& problem);
 // Returns the most keys that a row sees: the length of its list if it has one, else seqlen_kv.
 int64_t keys_of_row(const SpecFields& fields, const Shape& shape);
 // Returns the shape of the requests between which decode kernels share their work: with lists of
@@ -91,6 +97,8 @@ int64_t keys_of_row(const SpecFields& fields, const Shape& shape);
 Shape line_shape(const SpecFields& fields, const Shape& shape);
 // Returns the entries per row of the page table, the pages of the longest request.
 int64_t pages_of_request(const Problem& problem);
+// Returns the problem with the length of its lists, if it has lists.
+Problem canonical_of_lists(const Problem& problem);
 // Returns the canonical form: one text for all equal problems. For example, a single row per
 // request sees all keys under a causal mask, so the mask is dropped.
 Problem canonical_of_cache(const Problem& problem);

@@ -136,6 +136,8 @@ struct OpDescription {
   // True if k and v are a cache of requests (templates/shared/cache_args.h). A call then gives the
   // location and number of each request's keys.
   bool has_cache = false;
+  // True if rows may name their keys (Problem::key_indices), and V may be in K (v_in_k).
+  bool takes_lists = false;
   bool makes_lists = false;  // o consists of lists of listed_keys keys
   bool has_head_dim = true;  // false: texts need no head_dim
   bool appends = false;      // calls bring new rows for the cache (templates/shared/append_args.h)

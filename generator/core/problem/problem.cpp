@@ -124,7 +124,7 @@ void check_kv_factors(const Problem& p, const OpDescription& op) {
 
 void check_key_indices(const Problem& p, const OpDescription& op) {
   const bool has_lists = p.cache.key_indices != KeyIndices::kNone;
-  if (has_lists && (!op.has_cache || op.appends))
+  if (has_lists && !op.takes_lists)
     refuse(fmt::format("key_indices is {}; op {} does not take lists of keys: must be none",
                        key_indices_name(p.cache.key_indices), op.name));
   if (!has_lists && !op.makes_lists && p.listed_keys != 0)
@@ -200,7 +200,7 @@ void validate(const Problem& p) {
   check_key_indices(p, op);
   if (p.cache.batch_invariant && (!op.has_cache || op.appends))
     refuse(fmt::format("batch_invariant is 1; op {} does not take it: must be 0", op.name));
-  if (p.cache.v_in_k && (!op.has_cache || op.appends))
+  if (p.cache.v_in_k && !op.takes_lists)
     refuse(fmt::format("v_in_k is 1; op {} does not take it: must be 0", op.name));
   if (p.cache.v_in_k && p.head_dim_v > p.head_dim_qk)
     refuse(fmt::format("v_in_k is 1 and head_dim_v is {}; must be at most {}, the head_dim_qk",

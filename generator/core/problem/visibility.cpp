@@ -60,6 +60,8 @@ KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visibl
 Problem canonical(const Problem& asked) {
   if (describe(asked.op).appends) return canonical_of_append(asked);
   if (describe(asked.op).has_cache) return without_usual_scale(canonical_of_cache(asked));
+  if (asked.cache.key_indices != KeyIndices::kNone)
+    return without_usual_scale(canonical_of_lists(asked));
   const Problem p = with_built_ins(asked);
   const Band band = band_of(p);
   Problem same = p;

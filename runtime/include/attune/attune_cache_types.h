@@ -128,7 +128,8 @@ typedef struct attune_cache_operands {
    * the problem has. */
   int64_t num_pages;
 
-  /* ---- Lists of keys, for problems with key_indices; else NULL and 0 ---- */
+  /* ---- Lists of keys, for problems with key_indices; else NULL and 0. ATTUNE_ATTENTION_BACKWARD
+   * takes only these: there a request is a batch entry of seqlen_kv keys. ---- */
   /* [rows, 1 or num_heads_kv, listed_keys]: the keys that each row sees. Row i of request b is row
    * b * seqlen_q + i, or row q_begins[b] + i. A key that is named twice counts twice. An entry that
    * names no key, such as -1, is skipped. With ATTUNE_CHECK_WORKSPACE=1 in the environment, entries

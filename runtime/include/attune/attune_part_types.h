@@ -91,16 +91,18 @@ typedef struct attune_problem_cache {
   /* Flag, ATTUNE_ATTENTION_KVCACHE only: the bits of a request's result do not depend on the other
    * requests. */
   int32_t batch_invariant;
-  /* Flag, ATTUNE_ATTENTION_KVCACHE only: v is the first head_dim_v columns of k. attune_operands.v
-   * must then have the address and strides of k. */
+  /* Flag, ATTUNE_ATTENTION_KVCACHE, and ATTUNE_ATTENTION_BACKWARD with key_indices: v is the first
+   * head_dim_v columns of k. attune_operands.v must then have the address and strides of k. The
+   * gradient dk then includes that of v, and dv is not read. */
   int32_t v_in_k;
   /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
   int32_t kv_factors;
-  /* ATTUNE_ATTENTION_KVCACHE only, with key_indices: the length of each row's list of keys. 0
+  /* With key_indices: the length of each row's list of keys. 0
    * (default) = seqlen_kv. */
   int64_t listed_keys;
-  /* attune_key_indices, ATTUNE_ATTENTION_KVCACHE only: each row of q sees only the keys that its
-   * list names. Default ATTUNE_KEY_INDICES_NONE. */
+  /* attune_key_indices, ATTUNE_ATTENTION_KVCACHE and ATTUNE_ATTENTION_BACKWARD only: each row of q
+   * sees only the keys that its list names. Gradients take positions, and all of dq, dk and dv are
+   * computed. The lists are in attune_operands.cache. Default ATTUNE_KEY_INDICES_NONE. */
   int32_t key_indices;
   /* For later fields. Must be 0. */
   int32_t reserved[5];

@@ -18,6 +18,9 @@ constexpr bool kInterleaved = false;
 constexpr bool kTurnsQ = true;
 constexpr bool kMakesFactors = false;
 
+// backward_lists
+constexpr bool kValuesInKeys = false;
+
 // backward_reference
 constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
 constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h

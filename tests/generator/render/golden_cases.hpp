@@ -40,6 +40,15 @@ inline constexpr GoldenCase kGoldenCases[] = {
      "op=attention_backward,dtype=fp16,head_dim=256,heads=8,seqlen=4096,window=90:90,gradients=qv"},
     {"backward_sm90_d256_dropout", "backward_sm90_stored", "sm_90a",
      "op=attention_backward,dtype=bf16,head_dim=256,heads=16/8,seqlen=4096,dropout=0.1"},
+    {"backward_lists_sm80_d576x512", "backward_lists_sm80", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=128/1,seqlen_q=4096,"
+     "seqlen_kv=32768,v_in_k=1,key_indices=positions,listed_keys=2048"},
+    {"backward_lists_sm80_d128", "backward_lists_sm80", "sm_80",
+     "op=attention_backward,dtype=fp16,head_dim=128,heads=32/8,seqlen=4096,key_indices=positions,"
+     "listed_keys=1024"},
+    {"backward_lists_cpu_d64", "backward_lists_cpu", "cpu:x86-64",
+     "op=attention_backward,dtype=fp32,head_dim=64,heads=8/2,seqlen=512,key_indices=positions,"
+     "listed_keys=64"},
     {"backward_sm80_d128_causal", "backward_sm80", "sm_80",
      "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm80_d256_scores", "backward_sm80", "sm_86",

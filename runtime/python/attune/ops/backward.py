@@ -17,6 +17,7 @@ from . import quick
 from .attention import OF_GRADIENTS, choices_of
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
+from .key_lists import check_lists_of_keys, give_lists_of_keys, strides_of, text_of, v_is_in_k
 from .padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 from .public import with_keywords
 
@@ -210,6 +211,51 @@ def _run(given, dlse, asked, out, accumulate, choices):
     return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
 
 
+_OF_LISTS = "scale", "context", "deterministic"  # keywords of gradients over lists of keys
+
+
+def check_choices_of_lists(choices):
+    """Raises if a keyword of attention() is given that gradients over lists of keys do not take."""
+    for name, value in choices.items():
+        if name not in _OF_LISTS and value is not OF_GRADIENTS.get(name) and value != OF_GRADIENTS.get(name):
+            raise ValueError(
+                f"key_indices and {name} are given; gradients over lists of keys take only {', '.join(_OF_LISTS)} "
+                f"besides")
+
+
+def backward_over_lists(given, dlse, lists, out=None, in_k=None, **choices):
+    """Returns (dq, dk, dv) of attention over lists of keys. given: dout, q, k, v, o and lse by name. in_k: True if v is
+    the first columns of k, so that dk includes dv, which is None; None: as their memory is."""
+    check_choices_of_lists(choices)
+    choices = checked_choices(choices)
+    check_operands(given)
+    q, k, v = (given[name] for name in "qkv")
+    check_ranks(q, k, v)
+    check_lists_of_keys(lists, q, tuple(q.shape[:2]), k.shape[2])
+    in_k = v_is_in_k(k, v) if in_k is None else in_k
+    tensors.check_rank("dout", given["dout"], tensors.DIMENSIONS[tensors.ROWS])
+    given.update(dout=readable_operand("dout", given["dout"]), dlse=readable_lse("dlse", dlse))
+    given.update(_outputs(out, "qk" if in_k else "qkv", q, k, v))
+    fields = text_of(lists)[1:] + (",v_in_k=1" if in_k else "") + (",deterministic=1" if choices["deterministic"] else
+                                                                   "")
+    keywords = {name: choices[name] for name in OF_PROBLEM}
+    key = "backward", fields, *key_of(given), *key_of(lists), choices_of(**keywords)
+    context = context_of(choices["context"], tensors.check_device("q", q))
+
+    def make():
+        call = make_call(context, given, fields, keywords, None)
+        call.key_strides = strides_of(lists, 2)
+        return call
+
+    call = kept_call(context, key, make)
+    operands, _ = call.bind(given, fresh=out is None)
+    operands.cache = cache = module.CacheOperands()
+    give_lists_of_keys(cache, lists, call.key_strides)
+    call.run(operands)
+    tell_written(*(out or ()))
+    return tuple(given[name] for _, name in _GRADIENTS)
+
+
 def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *rest, **choices):
     """Returns (gradients, recipe) for keywords of _FAST. The requested gradients are one tensor or a tuple, as the C
     module returns them. The recipe (see quick.py) may be None."""
@@ -258,6 +304,20 @@ def _check_accumulate(accumulate, out, q, k, v):
             f"on")
 
 
+def _check_alone(lists, graph, gradients, accumulate):
+    """Raises if lists of keys are given with what their gradients do not take."""
+    if lists["key_indices"] is None:
+        raise ValueError("key_counts is given without key_indices; give both")
+    if graph is not None:
+        raise ValueError(
+            "key_indices is given and the call must go through attune's PyTorch op, which takes no lists of keys; call "
+            "attention_backward() outside of torch.compile, dispatch modes and tensor subclasses")
+    if gradients_asked(gradients) != "qkv" or flag("accumulate", accumulate):
+        raise ValueError(
+            f"key_indices is given, gradients is {gradients!r} and accumulate is {accumulate}; must be 'qkv' and "
+            "False: over lists of keys all gradients are computed")
+
+
 def check_ranks(q, k, v):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
@@ -267,7 +327,8 @@ def check_ranks(q, k, v):
 @untraced
 @profiled
 @with_keywords(OF_GRADIENTS)
-def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
+def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False,
+                       key_indices=None, key_counts=None, **choices):
     """Returns the gradients of attention() with respect to q, k and v, given the gradients of its o and lse.
 
     dout: the gradient of o, with o's shape. dlse: the gradient of lse; None is 0.
@@ -286,6 +347,11 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     order each time, which may be faster. None follows torch.use_deterministic_algorithms(), and is False without
     PyTorch. `attune tune` keeps winners for both.
 
+    key_indices, key_counts: the lists of keys that attention_kvcache() was given, with q [batch, seqlen_q, ..] and k
+    and v as its k_cache and v_cache [batch, seqlen_kv, ..]. An entry that names no key below seqlen_kv is skipped.
+    Other keywords must then be scale, context and deterministic. If v is k[..., :n] itself, dk includes the gradient
+    of v, and dv is None. On a GPU dk and dv are sums in no fixed order, and deterministic=True is refused.
+
     Returns (dq, dk, dv), with None for each gradient that `gradients` does not name; or `out`, a tuple of the three.
     Each gradient has its tensor's shape and dtype, and the same memory order of axes, without gaps. Rows that see no
     key, and keys that no row sees, get 0.
@@ -296,9 +362,14 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     call prepare(attention_backward, ...).
     Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call."""
     given = dict(dlse=dlse, gradients=gradients, out=out, accumulate=accumulate, **choices)
+    lists = dict(key_indices=key_indices, key_places=None, key_counts=key_counts)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
-    if graph is not None:
+    if key_indices is not None or key_counts is not None:
+        _check_alone(lists, graph, gradients, accumulate)
+    elif graph is not None:
         return graph.differentiate(dout, q, k, v, o, lse, **given)
     refuse_gradients(
         (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
+    if key_indices is not None:
+        return backward_over_lists(dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse), dlse, lists, out, **choices)
     return attention_backward_checked(dout, q, k, v, o, lse, **given)

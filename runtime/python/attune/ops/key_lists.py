@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists by which rows of q name the keys that they see, in attention_kvcache(): their checks, their part of the
-problem's text, and their places in the struct of a call. Used by kvcache.py."""
+"""The lists by which rows of q name the keys that they see, in attention_kvcache() and attention_backward(): their
+checks, their part of the problem's text, and their places in the struct of a call. Used by kvcache.py and
+backward.py."""
 from ..core import tensors
 from ..core.problem import check_beside
 
@@ -116,6 +117,17 @@ def room_of_places(k_cache, lists):
     if 0 < keys <= _MOST_PAGE_ROWS and k_cache.shape[0] != 1:
         return keys, list_of(lists)[1].shape[-1]
     return 0, keys
+
+
+def v_is_in_k(k_cache, v_cache):
+    """True if v is the first columns of k, in the same memory. Kernels of latent attention then read it once."""
+    if not len(k_cache.shape) == len(v_cache.shape) == 4:
+        return False
+    if not v_cache.shape[3] < k_cache.shape[3] or tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]):
+        return False
+    if tensors.address("v_cache", v_cache) != tensors.address("k_cache", k_cache):
+        return False
+    return tuple(tensors.element_strides("v_cache", v_cache)) == tuple(tensors.element_strides("k_cache", k_cache))
 
 
 def give_lists_of_keys(cache, lists, strides):

@@ -3,13 +3,13 @@
 one plan."""
 import math
 
-from ..core import tensors
+from ..core import tensors, torch_state
 from ..core.flags import flag
 from ..core.library import module
 from ..core.operands import ALIGNMENT, extent_of, steps_of
 from ..core.preparing import preparing
 from ..core.problem import cache_mask, check_beside, mask_name, softmax_scale, whole, whole_or_none, window_sides
-from ..core.torch_state import needs_op, refuse_gradients
+from ..core.torch_state import needs_op, records_gradients, refuse_gradients
 from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
 from . import quick
@@ -19,7 +19,7 @@ from .cache_padding import cut, is_between, wide_arguments
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
 from .key_lists import check_lists_of_keys, give_lists_of_keys, list_of, lists_of_keys
-from .key_lists import room_of_places, strides_of, text_of
+from .key_lists import room_of_places, strides_of, text_of, v_is_in_k
 from .public import OF_CACHES, public
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
@@ -313,17 +313,6 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
 
 
-def _v_is_in_k(k_cache, v_cache):
-    """True if v is the first columns of k, in the same memory. Kernels of latent attention then read it once."""
-    if not len(k_cache.shape) == len(v_cache.shape) == 4:
-        return False
-    if not v_cache.shape[3] < k_cache.shape[3] or tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]):
-        return False
-    if tensors.address("v_cache", v_cache) != tensors.address("k_cache", k_cache):
-        return False
-    return tuple(tensors.element_strides("v_cache", v_cache)) == tuple(tensors.element_strides("k_cache", k_cache))
-
-
 def _computed(arguments):
     """Returns attention_kvcache()'s result for all of its arguments by name, and the recipe by which the C module can
     repeat the call (see quick.py), or None."""
@@ -334,6 +323,8 @@ def _computed(arguments):
     graph = needs_op(q, k_cache, v_cache, autocast=False, named=("q", "k_cache", "v_cache"))
     if graph is not None:
         return graph.attend_cache(**arguments), None
+    if arguments["key_indices"] is not None and records_gradients(q, k_cache, v_cache):
+        return torch_state.load_train().attend_lists({**arguments, "return_lse": return_lse}), None
     refuse_gradients((name, arguments[name])
                      for name in ("q", "k_cache", "v_cache", "out", "k_scale", "v_scale", *OVER_CACHES))
     if is_between(q, k_cache, v_cache):
@@ -346,7 +337,7 @@ def _computed(arguments):
     factors = {name: arguments[name] for name in ("k_scale", "v_scale")}
     refuse_beside_wide(factors, given["k_cache"])
     keywords = {name: arguments[name] for name in ("mask", "window", "scale", "is_causal", "dtype_kv")}
-    in_k = _v_is_in_k(given["k_cache"], given["v_cache"])
+    in_k = v_is_in_k(given["k_cache"], given["v_cache"])
     latent = in_k and has_latent_rows(given["q"], given["k_cache"], given["v_cache"])
     keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]), v_in_k=in_k,
                     kv_factors="latent" if latent else "keys" if are_by_key(factors, kv_begins is not None) else "")
@@ -438,7 +429,9 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     seqlen_q], or [num_heads_q, rows] for packed rows. A row that sees no key gets 0 and -inf.
     Packed rows that no request holds (ahead of q_begins[0], or from q_begins[batch] on) get lse = -inf. Their rows of
     out are not written; a new out holds arbitrary values there.
-    Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. Has no gradients. Raises ValueError or TypeError if arguments
+    Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. PyTorch's autograd gets gradients of q, k_cache and v_cache
+    with key_indices, over slots that requests fill: without kv_lengths, page_table, slots, q_begins, kv_begins, out,
+    factors and score features. Other calls have no gradients. Raises ValueError or TypeError if arguments
     do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare(attention_kvcache, ...)."""
     return _computed(locals())

@@ -16,6 +16,7 @@ from ..ops.padding import is_between
 from ..ops.score_gradient import score_gradient_checked
 from . import graph as _graph
 from .eager import in_plain_scope
+from .key_lists import attend_lists  # for ops/kvcache.py
 
 _FEATURES = frozenset(feature.keyword for feature in TENSORS)  # tensors or arrays
 _TENSORS = _FEATURES | {"seed", "offset"}

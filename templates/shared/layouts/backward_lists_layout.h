@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workspace of gradients over lists of keys, on every target, and dynamic shared memory of the
+// kernel backward_lists_sm80. Kernels, search space and launch read this one text.
+//
+// | workspace, floats   | count                          | what                                  |
+// |---------------------|--------------------------------|---------------------------------------|
+// | 0                   | batch * num_heads_q * seqlen_q | delta of each row; on a GPU with L2   |
+// | backward_lists_sums | batch * seqlen_kv *            | dK and dV of each key and head of K;  |
+// |                     | num_heads_kv * columns         | with v_in_k both in the row of dK     |
+//
+// | shared memory | bytes                   | what                                             |
+// |---------------|-------------------------|--------------------------------------------------|
+// | 0             | heads * row(qk)         | Q: the heads of one row                          |
+// | dout          | heads * row(v)          | dout                                             |
+// | keys          | keys * row(qk)          | K of a step                                      |
+// | values        | keys * row(v)           | V of a step; with v_in_k the same as `keys`      |
+// | p, ds         | heads * row(keys), each | P and dS of a step, 16 bits                      |
+// | statistics    | 8 * heads               | L2 and delta of each head                        |
+// | places        | 2 * 4 * keys            | the keys of this step and the next one; -1: none |
+//
+// row(): prefill_sm80_row_bytes, with the swizzle of cuda/mma/shared_tile.cuh.
+#pragma once
+
+#include "shared/host_device.h"
+#include "shared/layouts/prefill_sm80_layout.h"
+
+namespace attune {
+
+// Returns the columns of a key's row of sums.
+ATTUNE_HOST_DEVICE constexpr int backward_lists_columns(int head_dim_qk, int head_dim_v,
+                                                        bool v_in_k) {
+  return head_dim_qk + (v_in_k ? 0 : head_dim_v);
+}
+// Returns where the sums begin, in floats, after `row_sums` floats. Rows of sums begin at multiples
+// of 32 bytes.
+ATTUNE_HOST_DEVICE constexpr long long backward_lists_sums(long long row_sums) {
+  return (row_sums + 63) / 64 * 64;
+}
+
+struct BackwardListsTile {
+  int heads;
+  int keys;
+  int head_dim_qk;
+  int head_dim_v;
+  bool v_in_k;
+};
+
+struct BackwardListsLayout {
+  int dout;  // offsets
+  int keys;
+  int values;
+  int p;
+  int ds;
+  int statistics;
+  int places;
+  int bytes;
+};
+
+constexpr BackwardListsLayout backward_lists_layout(const BackwardListsTile& t) {
+  const int row_qk = prefill_sm80_row_bytes(t.head_dim_qk);
+  const int row_v = prefill_sm80_row_bytes(t.head_dim_v);
+  BackwardListsLayout l{};
+  l.dout = t.heads * row_qk;
+  l.keys = l.dout + t.heads * row_v;
+  l.values = l.keys + (t.v_in_k ? 0 : t.keys * row_qk);
+  l.p = l.values + t.keys * (t.v_in_k ? row_qk : row_v);
+  l.ds = l.p + t.heads * 2 * t.keys;
+  l.statistics = l.ds + t.heads * 2 * t.keys;
+  l.places = l.statistics + 8 * t.heads;
+  l.bytes = l.places + 8 * t.keys;
+  return l;
+}
+
+}  // namespace attune
