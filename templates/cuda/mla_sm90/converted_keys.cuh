@@ -8,7 +8,8 @@
 //   converted    0       1       2       ...  n - 1
 //
 // Panel i overwrites only codes of panels up to i, which have been read into registers before. Up
-// to kDepth slots are being loaded at a time.
+// to kDepth slots are being loaded at a time. The work of a part of a step is a function of its
+// own, so that all addresses are offsets: warps that convert are short of instructions.
 //
 // With kLatentRows (shared/latent_rows.h) n counts the panels of V. The factors of these wait in
 // the first chunk, and panels of 16 bits are copied in place.
@@ -49,6 +50,11 @@ __device__ __forceinline__ void widen_e4m3(unsigned word, SplitFactor factor, un
   high = multiply_add_two(high, factor.high, multiply_two<Dtype::kBf16>(high, factor.low));
 }
 
+template <int kNumber>
+struct PartNumber {
+  static constexpr int value = kNumber;
+};
+
 class ConvertedKeys {
   static constexpr int kPanels = kLayout.panels_qk, kParts = kMlaLayout.slots_of_step;
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
@@ -59,7 +65,8 @@ class ConvertedKeys {
   static constexpr int kCodes = kPanelColumns, kLanesOfKey = kCodes / 16;  // of a panel's row
   static constexpr int kKeysAtOnce = 32 / kLanesOfKey, kPasses = kKeys / kKeysAtOnce;
   static constexpr int kPassCodes = kKeysAtOnce * kCodes;
-  static constexpr bool kReadsAhead = kParts > 1 || !kLatentRows;
+  static_assert(kParts == 1 || kPasses == 1,
+                "all codes of a part are read before any is overwritten");
   // With slots of parts, consumers free those of a step together.
   static constexpr int kDepth = kParts > 1 ? kLayout.k_slots - kParts : kLayout.k_slots;
   static_assert(kKeysAtOnce == 8 && kChunk == 2 * kKeys * kCodes, "codes fill half a chunk");
@@ -74,8 +81,16 @@ class ConvertedKeys {
 
   // Starts to load a step. `row`: the lane's key; `existing`: a bit for each key that exists.
   __device__ __forceinline__ void load(const char* row, unsigned existing) {
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) load_part(row, existing, part);
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part) {
+      const int slot = loading_.slot();
+      wait_for_room(slot, loading_.parity() ^ 1);
+      loading_.advance();
+      of_part<0>(part, [&](auto number) { load_part<number.value>(row, existing, slot); });
+      cp_async_commit();
+      ++pending_;
+      if (kKeyLists && lane() == 0) store_existing(slot, existing);
+    }
   }
   // Converts all keys that are being loaded.
   __device__ __forceinline__ void finish() {
@@ -100,43 +115,54 @@ class ConvertedKeys {
     return half / 2 * kPanel + half % 2 * (kChunk / 2);
   }
 
-  __device__ __forceinline__ void load_part(const char* row, unsigned existing, int part) {
-    const int slot = loading_.slot();
-    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot, parity = loading_.parity() ^ 1;
-    loading_.advance();
+  // Calls `work` for part number `part`, as a constant.
+  template <int kFirst, class Work>
+  static __device__ __forceinline__ void of_part(int part, Work work) {
+    if constexpr (kFirst + 1 < kParts) {
+      if (part != kFirst) return of_part<kFirst + 1>(part, work);
+    }
+    work(PartNumber<kFirst>());
+  }
+
+  // Waits until a slot is free. Until then, or if too many slots are loading, it converts keys.
+  __device__ __forceinline__ void wait_for_room(int slot, unsigned parity) {
+    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot;
 #pragma unroll 1
     while (pending_ == kDepth || (pending_ > 0 && !__any_sync(~0u, mbarrier_test(empty, parity))))
       convert_oldest();
     mbarrier_wait(empty, parity, "slot_empty");
+  }
+
+  template <int kPart>
+  __device__ __forceinline__ void load_part(const char* row, unsigned existing, int slot) const {
     const unsigned to = chunks_of(slot) + lane() * 16;
-    const int panels = panels_of(part, kNarrowPanels);
+    constexpr int kNarrow = panels_of(kPart, kNarrowPanels);
 #pragma unroll 1
     for (int first = 0; first < kKeys; first += kKeysAtOnce) {
       const int at = first + lane() / kLanesOfKey;
       const char* const from = reinterpret_cast<const char*>(__shfl_sync(
                                    ~0u, reinterpret_cast<unsigned long long>(row), at)) +
-                               part * kPartPanels * kCodes + lane() % kLanesOfKey * 16;
+                               lane() % kLanesOfKey * 16;
       const int bytes = (existing >> at & 1u) != 0 ? 16 : 0;
 #pragma unroll
-      for (int panel = 0; panel < panels; ++panel)
-        copy(to + codes_at(panels, panel) + first * kCodes, from + panel * kCodes, bytes);
+      for (int panel = 0; panel < kNarrow; ++panel)
+        copy(to + codes_at(kNarrow, panel) + first * kCodes,
+             from + (kPart * kPartPanels + panel) * kCodes, bytes);
     }
-    if constexpr (kLatentRows) load_rest(row, existing, part, chunks_of(slot));
-    cp_async_commit();
-    ++pending_;
-    if (kKeyLists && lane() == 0) store_existing(slot, existing);
+    if constexpr (kLatentRows) load_rest<kPart>(row, existing, chunks_of(slot));
   }
   // Loads the factors of a part, of which each lane has those of one key, and its panels of 16
   // bits.
-  __device__ __forceinline__ void load_rest(const char* row, unsigned existing, int part,
+  template <int kPart>
+  __device__ __forceinline__ void load_rest(const char* row, unsigned existing,
                                             unsigned chunks) const {
     if (lane() < kKeys)
       copy(chunks + lane() * 16, row + kColumnsOfV, (existing >> lane() & 1u) != 0 ? 16 : 0);
     constexpr int kLanes = kPanelRowBytes / 16;
-    const int narrow = panels_of(part, kNarrowPanels), panels = panels_of(part, kPanels);
 #pragma unroll
-    for (int panel = narrow; panel < panels; ++panel) {
-      const char* const of_panel = row + kRestAt + (part * kPartPanels + panel - kNarrowPanels) * kPanelRowBytes;
+    for (int panel = panels_of(kPart, kNarrowPanels); panel < panels_of(kPart, kPanels); ++panel) {
+      const char* const of_panel =
+          row + kRestAt + (kPart * kPartPanels + panel - kNarrowPanels) * kPanelRowBytes;
 #pragma unroll 1
       for (int first = 0; first < kKeys; first += 32 / kLanes) {
         const int at = first + lane() / kLanes, chunk = lane() % kLanes;
@@ -163,10 +189,9 @@ class ConvertedKeys {
   __device__ __forceinline__ void convert_oldest() {
     wait_for_oldest<kDepth - 1>();
     __syncwarp();
-    const int slot = converting_.slot(), panels = panels_of(part_, kNarrowPanels);
-    float factors[kPasses];
-    find_factors(chunks_of(slot), factors);
-    convert(chunks_of(slot), panels, factors);
+    const int slot = converting_.slot();
+    const unsigned chunks = chunks_of(slot);
+    of_part<0>(part_, [&](auto number) { convert_part<number.value>(chunks); });
     fence_proxy_async();  // wgmma reads them
     __syncwarp();
     mbarrier_arrive_if(lane() == 0, shared_ + kLayout.k_full + 8 * slot);
@@ -190,37 +215,50 @@ class ConvertedKeys {
     for (int i = 0; i < kPasses; ++i)
       factors[i] = __uint_as_float(load_shared_word(chunks + i * 128 + lane() * 4));
   }
-  // Returns the factor of a panel of a key. `factor`: this lane's, of that key.
-  __device__ __forceinline__ SplitFactor factor_of(int panel, float factor) const {
+  // Returns the factor of a panel of a key, of all panels. `factor`: this lane's, of that key.
+  static __device__ __forceinline__ SplitFactor factor_of(int panel, float factor) {
     if constexpr (!kLatentRows) return {};
-    const int number = (part_ * kPartPanels + panel) * kPanelColumns / kLatentFactorColumns;
+    const int number = panel * kPanelColumns / kLatentFactorColumns;
     return split_factor(__shfl_sync(~0u, factor, lane() / 4 * 4 + number));
   }
 
-  // Converts panels in passes. A pass overwrites only codes that it or a pass before has read. Its
-  // codes are read one pass ahead, if registers suffice.
-  __device__ __forceinline__ void convert(unsigned chunks, int panels,
-                                          const float (&factors)[kPasses]) const {
-    Vector16 codes;
-    if constexpr (kReadsAhead) codes = read(chunks + codes_at(panels, 0));
-#pragma unroll 1
-    for (int panel = 0; panel < panels; ++panel) {
+  // Converts the panels of a part. Panels of a group overwrite only codes that have been read: all
+  // of the part, if registers suffice.
+  template <int kPart>
+  __device__ __forceinline__ void convert_part(unsigned chunks) const {
+    constexpr int kNarrow = panels_of(kPart, kNarrowPanels), kGroup = kParts > 1 ? kNarrow : 1;
+    constexpr int kFirst = kPart * kPartPanels;
+    constexpr int kAtOnce = kLatentRows ? 1 : kPasses;
+    constexpr int kUnrolled = kParts == 1 && kLatentRows && !kKeyLists ? 1 : kNarrow;  // no spills
+    float factors[kPasses];
+    find_factors(chunks, factors);
+    SplitFactor split[kPasses];
+#pragma unroll kUnrolled
+    for (int first = 0; first < kNarrow; first += kGroup)
 #pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        const SplitFactor factor = factor_of(panel, factors[pass]);
-        if constexpr (!kReadsAhead)
-          codes = read(chunks + codes_at(panels, panel) + pass * kPassCodes);
-        Vector16 next = codes;
-        if (kReadsAhead && pass + 1 < kPasses)
-          next = read(chunks + codes_at(panels, panel) + (pass + 1) * kPassCodes);
-        else if (kReadsAhead && panel + 1 < panels)
-          next = read(chunks + codes_at(panels, panel + 1));
+      for (int of_pass = 0; of_pass < kPasses; of_pass += kAtOnce) {
+        if (kGroup == 1 && (!kKeyLists || first == 0 || begins_factor(kFirst + first)))
+#pragma unroll
+          for (int pass = of_pass; pass < of_pass + kAtOnce; ++pass)
+            split[pass] = factor_of(kFirst + first, factors[pass]);
+        Vector16 codes[kGroup][kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kGroup * kAtOnce; ++i)
+          codes[i / kAtOnce][i % kAtOnce] = read(chunks + codes_at(kNarrow, first + i / kAtOnce) +
+                                                 (of_pass + i % kAtOnce) * kPassCodes);
         __syncwarp();
-        store(chunks + panel * kPanel + pass * kKeysAtOnce * kPanelRowBytes, codes,
-              factor);
-        codes = next;
+#pragma unroll
+        for (int i = 0; i < kGroup * kAtOnce; ++i) {
+          const int panel = first + i / kAtOnce, pass = of_pass + i % kAtOnce;
+          if (kGroup > 1 && (!kKeyLists || panel == 0 || begins_factor(kFirst + panel))) split[pass] = factor_of(kFirst + panel, factors[pass]);
+          store(chunks + panel * kPanel + pass * kKeysAtOnce * kPanelRowBytes,
+                codes[i / kAtOnce][i % kAtOnce], split[pass]);
+        }
       }
-    }
+  }
+  // True if the factor of this panel is not that of the panel before.
+  static __device__ constexpr bool begins_factor(int panel) {
+    return panel * kPanelColumns % kLatentFactorColumns == 0;
   }
   static __device__ __forceinline__ Vector16 read(unsigned from) {
     return load_shared_16(from + lane() * 16);

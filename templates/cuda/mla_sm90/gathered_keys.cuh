@@ -28,8 +28,8 @@ class GatheredKeys {
   static constexpr int kKeysAtOnce = 32 / kLanesOfRow;
   static constexpr int kKeyBytes = kConvertsKeys ? converted_key_bytes() : 2 * kHeadDimQk;
   static constexpr int kKeyLines = (kKeyBytes + kPanelRowBytes - 1) / kPanelRowBytes;
-  // With few slots, converted keys would wait for memory each time.
-  static constexpr bool kPrefetchesKeys = kConvertsKeys && kParts == 1;
+  // With few slots, listed keys that are converted would wait for memory each time.
+  static constexpr bool kPrefetchesKeys = kConvertsKeys && kKeyLists && kParts == 1;
   static_assert(kKeysOfWarp <= 32, "a lane has one key");
 
  public:

@@ -57,7 +57,6 @@ constexpr int mla_warpgroups(int rows, bool converts) {
   return converts ? 4 : 1 + mla_consumers(rows);
 }
 
-
 // Returns in how many parts of columns P V is computed, of `columns` of V. The compiler refuses one
 // of 256 columns if a block has 512 threads, which start with 128 registers.
 constexpr int mla_pv_parts(int columns, bool converts) {

@@ -155,7 +155,7 @@ struct PrefillSm90Registers {
   int launch;
   int consumer;
   int producer;
-  bool moved;  // false: the launch count already suffices and setmaxnreg is left out
+  bool moved;      // false: the launch count already suffices and setmaxnreg is left out
   int gather = 0;  // of warpgroups that only gather and convert keys
 };
 

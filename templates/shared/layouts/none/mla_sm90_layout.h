@@ -12,6 +12,7 @@ struct MlaSm90Layout {
 };
 constexpr MlaSm90Layout mla_sm90_layout(int, int, bool = false) { return {}; }
 constexpr int mla_consumers(int) { return 1; }
+constexpr int mla_warpgroups(int, bool) { return 2; }
 
 }  // namespace none
 
