@@ -60,7 +60,11 @@ int threads_of(const KernelSpec& spec, const Config& config) {
 }
 
 MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
-  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"), has_lists(spec));
+  const int rows = as_int(config, "rows");
+  const int of_key =
+      mla_code_bytes(spec.head_dim_qk, spec.head_dim_v / mla_consumers(rows), rows,
+                     converts_keys(spec), spec.cache.kv_factors == KvFactors::kLatent);
+  return mla_sm90_layout(spec.head_dim_qk, rows, has_lists(spec), of_key);
 }
 
 // Returns values of pack_heads. A tile of a row with a list holds heads alone, up to 64 of a group:

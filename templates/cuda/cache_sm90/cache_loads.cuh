@@ -26,7 +26,7 @@ template <bool kIsV>
 class CacheLoads {
   static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
   // Slots of a step.
-  static constexpr int kParts = kMla ? mla_sm90_layout(kHeadDimQk, kRows).slots_of_step : 1;
+  static constexpr int kParts = kMla ? kMlaLayout.slots_of_step : 1;
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
 
  public:

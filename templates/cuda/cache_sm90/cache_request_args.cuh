@@ -21,15 +21,17 @@ class RequestArgs {
     args_.seqlen_q = request.rows;
     args_.seqlen_kv = request.length;
     if constexpr (kHasBegins) {
-      args_.q.data = moved(all_.q, request.first_row);
-      args_.o.data = moved(all_.o, request.first_row);
+      args_.q.data = moved<1>(all_.q, request.first_row);
+      args_.o.data = moved<kDtypeO == Dtype::kFp32 ? 2 : 1>(all_.o, request.first_row);
       args_.lse = all_.lse == nullptr ? nullptr : all_.lse + request.first_row;
     }
   }
 
  private:
+  // kWords: words of 16 bits in an element.
+  template <int kWords>
   static __device__ __forceinline__ void* moved(const OperandView& view, int rows) {
-    return static_cast<unsigned short*>(view.data) + rows * view.row_stride;
+    return static_cast<unsigned short*>(view.data) + rows * view.row_stride * kWords;
   }
 
   const AttentionArgs& all_;

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "cuda/cache_sm90/cache_stream.cuh"
-#include "cuda/mla_sm90/converted_keys.cuh"  // where kConvertsKeys, else none/
+#include "cuda/mla_sm90/key_conversions.cuh"  // where kConvertsKeys, else none/
 #include "cuda/parts/listed_places.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/l2_policy.cuh"

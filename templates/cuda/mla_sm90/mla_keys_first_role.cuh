@@ -10,8 +10,12 @@
 namespace attune {
 
 struct KeysFirstRole {
-  // Does nothing: this consumer needs only the barriers that every cache kernel has.
-  __device__ __forceinline__ static void init_own_barriers(unsigned) {}
+  // This consumer needs only the barriers that every cache kernel has. Stages of keys that are
+  // converted have theirs.
+  __device__ __forceinline__ static void init_own_barriers(unsigned shared) {
+    for (int i = 0; kConvertsKeys && i < kMlaStages * kGatherWarps; ++i)
+      mbarrier_init(shared + kMlaLayout.stages_full + 8 * i, 1);
+  }
   __device__ __forceinline__ static void consume(const KernelParts& parts, unsigned shared, int);
 };
 

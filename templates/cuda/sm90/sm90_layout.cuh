@@ -17,7 +17,8 @@ constexpr PrefillSm90Config kSm90Config = {
     kBlockM,   kBlockN,       kBlocksPerSm,        kKvSlots,
     kKvRing,   kKParts,       kOStaging,           kHeadDimQk,
     kHeadDimV, kOperandBytes, kTransposeInside > 0};
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows, kKeyLists);
+constexpr int kCodeBytes = mla_code_bytes(kHeadDimQk, kHeadDimV, kRows, kConvertsKeys, kLatentRows);
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows, kKeyLists, kCodeBytes);
 constexpr PrefillSm90Layout kLayout = kMla ? kMlaLayout.parts : prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup

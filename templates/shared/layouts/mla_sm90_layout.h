@@ -26,6 +26,11 @@
 // |         |                                  |              | warp may write them while others  |
 // |         |                                  |              | are at the next maxima            |
 //
+// Keys of 8 bits come to stages first, of which each gathering warp has two (cuda/mla_sm90/
+// staged_keys.cuh). So fewer slots are left:
+//
+// | stages | 2 * 64 keys * bytes of a key       | bulk copies       | the warp that converts them |
+//
 // If lists name the keys, cp.async of two warps writes k slots, and another region follows:
 //
 // | listed | 2 words for each slot of k | the loading warps | the consumers: bit i says whether   |
@@ -35,6 +40,7 @@
 // of two consecutive tiles have separate places (cuda/mla_sm90/mla_sums.cuh).
 #pragma once
 
+#include "shared/latent_rows.h"
 #include "shared/layouts/prefill_sm90_layout.h"
 
 namespace attune {
@@ -45,6 +51,7 @@ constexpr int kMlaHalves =
     2;  // per warpgroup: every other block of keys as K, and half of the columns of V
 
 constexpr int kMlaSlotPanels = 3;        // if keys are rows
+constexpr int kMlaStages = 2;            // steps whose 8-bit keys are loaded, if keys are rows
 constexpr int kMlaSharedBytes = 232448;  // the most a block may have
 constexpr int kMlaOtherBytes = 4096;     // the most for all but Q, K and P
 
@@ -63,15 +70,26 @@ constexpr int mla_pv_parts(int columns, bool converts) {
   return converts && columns % 256 == 0 ? 2 : 1;
 }
 
+constexpr int kMlaConverters = 8;  // warps that convert, if keys are rows
+
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
   int slots_of_step;        // slots for the keys of a step
-  int p, maxima, sums, p_full, listed;
+  int p, maxima, sums, p_full, listed, stages, stages_full;
   int bytes;
 };
 
+// Returns the bytes of a row of 8-bit keys that are converted; 0 if they are not. head_dim_v: of a
+// consumer.
+constexpr int mla_code_bytes(int head_dim_qk, int head_dim_v, int rows, bool converts,
+                             bool has_latent_rows) {
+  if (!converts) return 0;
+  return has_latent_rows ? latent_row_bytes(head_dim_qk, head_dim_v * mla_consumers(rows))
+                         : head_dim_qk;
+}
+
 constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRows,
-                                        bool has_lists = false) {
+                                        bool has_lists = false, int code_bytes = 0) {
   MlaSm90Layout all{};
   PrefillSm90Layout& l = all.parts;
   const bool keys_first = rows < kWarpgroupRows;
@@ -81,13 +99,15 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRo
   l.q_bytes = l.panels_qk * rows * kPanelRowBytes;
   const int slot_panels = keys_first ? kMlaSlotPanels : l.panels_qk;
   const int p_bytes = rows * kMlaKeys * 2;
+  const int stage_bytes = keys_first ? kMlaStages * kMlaKeys * code_bytes : 0;
   all.slots_of_step = (l.panels_qk + slot_panels - 1) / slot_panels;
   l.k_slot_bytes = slot_panels * kMlaKeys * kPanelRowBytes;
-  l.k_slots = keys_first ? (kMlaSharedBytes - kMlaOtherBytes - l.q_bytes - p_bytes) / l.k_slot_bytes
-                         : kMlaSlots;
+  const int for_slots = kMlaSharedBytes - kMlaOtherBytes - l.q_bytes - p_bytes - stage_bytes;
+  l.k_slots = keys_first ? for_slots / l.k_slot_bytes : kMlaSlots;
   l.v_slots = 1;
   l.k = l.q + l.q_bytes;
-  all.p = l.k + l.k_slots * l.k_slot_bytes;
+  all.stages = l.k + l.k_slots * l.k_slot_bytes;
+  all.p = all.stages + stage_bytes;
   all.maxima = all.p + p_bytes;
   all.sums = all.maxima + (keys_first ? kWarpgroupThreads / 32 : kMlaHalves) * rows * 4;
   all.p_full = all.sums + (keys_first ? kWarpgroupThreads / 32 : 2 * kMlaHalves) * rows * 4;
@@ -101,7 +121,8 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRo
   l.tile_empty = l.tile_full + 8 * kTileSlots;
   l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
   all.listed = l.tiles + kTileSlotBytes * kTileSlots;
-  l.bytes = all.bytes = all.listed + (has_lists ? 8 * l.k_slots : 0);
+  all.stages_full = all.listed + (has_lists ? 8 * l.k_slots : 0);
+  l.bytes = all.bytes = all.stages_full + (stage_bytes > 0 ? 8 * kMlaStages * kMlaConverters : 0);
   return all;
 }
 
