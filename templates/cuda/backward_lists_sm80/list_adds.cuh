@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where blocks of backward_lists_sm80 put their part of dK and dV: they add it to the sums, in no
-// fixed order. list_parts.cuh has a fixed order.
+// Adds the part of dK and dV of each block of backward_lists_sm80 to the sums, in no fixed order.
+// list_parts.cuh has a fixed order.
 #pragma once
 
 #include "cuda/backward_lists_sm80/list_tiles.cuh"

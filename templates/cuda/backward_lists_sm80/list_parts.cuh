@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where blocks of backward_lists_sm80 put their part of dK and dV if sums need a fixed order: in
-// the workspace, a place for each entry of a list. Then attune_join adds them to the sums, in the
+// Sums of dK and dV in a fixed order. Blocks of backward_lists_sm80 store their parts in the
+// workspace, at a place for each entry of a list. Then attune_join adds them to the sums, in the
 // order of rows, entries and tiles of heads. Parts take much memory, so both kernels run in rounds
 // of some rows.
 #pragma once
