@@ -133,9 +133,9 @@ struct TensorExtents {
 struct LaunchSizes {
   std::vector<StepSize> steps = std::vector<StepSize>(1);  // as LaunchStructure::steps
   std::vector<TensorExtents> workspace{};                  // as LaunchStructure::workspace
-  // `heads` is the number of K heads over all batch entries, `of_round` the number per round; the
-  // last round may have fewer. Sizes of steps in rounds are for a full round, with equally many
-  // tiles per head.
+  // `heads` is the number of K heads, or of rows of Q, over all batch entries. `of_round` is the
+  // number per round; the last round may have fewer. Sizes of steps in rounds are for a full round,
+  // with equally many tiles per head.
   struct Rounds {
     int heads = 1, of_round = 1;
     int stride = 0;  // as RoundArgs::stride

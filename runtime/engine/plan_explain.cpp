@@ -93,8 +93,9 @@ std::string launch_text(const LaunchPlan& launch) {
     const LaunchStep& step = launch.steps[i];
     if (!text.empty()) text += "; then ";
     if (i == launch.rounds.begin && i < launch.rounds.end)
-      text += fmt::format("for {} heads of k at a time, of {}: ", launch.round_sizes.of_round,
-                          launch.round_sizes.heads);
+      text +=
+          fmt::format("for {} {} at a time, of {}: ", launch.round_sizes.of_round,
+                      launch.takes_lists ? "rows of q" : "heads of k", launch.round_sizes.heads);
     if (step.entry != kEntryName) text += step.entry + ": ";
     text += launch_text(step);
   }

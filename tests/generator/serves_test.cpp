@@ -148,21 +148,16 @@ TEST(Serves, UnlistedFeaturesAreRefusedByName) {
 }
 
 // Each gradient kernel adds in a fixed order, or has a knob for one. So no family is lost when
-// equal bits are requested. The gradients over lists of keys on a GPU have no such order yet.
+// equal bits are requested.
 TEST(Serves, EveryFamilyOfGradientsServesDeterministicProblems) {
   std::set<std::string_view> families;
   for (Case& one : plain_cases()) {
     if (one.spec.op != Op::kAttentionBackward) continue;
     one.spec.backward.deterministic = true;
-    if (one.family->name() == "backward_lists_sm80") {
-      EXPECT_THAT(one.family->refuses(one.spec, one.arch).value_or(""),
-                  ::testing::StartsWith("deterministic is 1; "));
-      continue;
-    }
     EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""), "") << one.family->name();
     families.insert(one.family->name());
   }
-  EXPECT_EQ(families.size(), 10u);
+  EXPECT_EQ(families.size(), 11u);
 }
 
 TEST(Serves, OtherOpsAreRefusedByName) {

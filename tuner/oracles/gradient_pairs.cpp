@@ -48,7 +48,7 @@ std::vector<int64_t> places(int64_t count, bool all) {
   std::set<int64_t> chosen;
   for (int64_t i = 0; i < count; ++i)
     if (all || i < kEnds || i >= count - kEnds) chosen.insert(i);
-  for (int64_t i = 0; !all && i < kBetween; ++i)
+  for (int64_t i = 0; !all && count > 0 && i < kBetween; ++i)
     chosen.insert((count * (2 * i + 1) / (2 * kBetween) + 37 * i) % count);
   return {chosen.begin(), chosen.end()};
 }

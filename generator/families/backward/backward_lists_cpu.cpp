@@ -38,7 +38,7 @@ class BackwardListsCpu final : public FixedTemplate {
         backward_lists_columns(spec.head_dim_qk, spec.head_dim_v, spec.cache.v_in_k);
     return {
         .steps = std::vector<StepSize>(3),
-        .workspace = {{.columns = backward_lists_sums(rows) +
+        .workspace = {{.columns = backward_lists_aligned(rows) +
                                   shape.batch * shape.seqlen_kv * shape.num_heads_kv * columns}}};
   }
 

@@ -18,8 +18,10 @@
 namespace attune {
 namespace {
 
-constexpr unsigned kThreadsOfSums = 256, kPrepareWarps = 8;  // as in the template
-constexpr int kColumnsAtOnce = 32, kKeysAtOnce = 32;         // of dK and dV that a warp sums
+constexpr unsigned kThreadsOfSums = 256, kPrepareWarps = 8, kJoinThreads = 256;  // as in the
+constexpr int kJoinKeys = 128;                                                   // template
+constexpr size_t kMainStep = 2;
+constexpr int kColumnsAtOnce = 32, kKeysAtOnce = 32;  // of dK and dV that a warp sums
 constexpr int kOtherRegisters = 60;   // for addresses and fragments, besides accumulators
 constexpr int kMoreOfBlackwell = 16;  // ptxas 13.0 needs more there
 
@@ -27,6 +29,7 @@ constexpr int kMoreOfBlackwell = 16;  // ptxas 13.0 needs more there
 // are added to global memory per clock; clocks of a step that nothing else of its block hides.
 constexpr double kFlopsPerClock = 2500, kSharedPerClock = 128, kAddedPerClock = 10;
 constexpr double kClocksOfStep = 800;
+constexpr double kHidden = 0.25;  // what hidden clocks count
 
 using Broken = std::optional<std::string>;
 
@@ -126,7 +129,9 @@ class BackwardListsSm80 final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    return {bool_constant("kValuesInKeys", spec.cache.v_in_k)};
+    std::vector<Constant> all{bool_constant("kValuesInKeys", spec.cache.v_in_k)};
+    if (spec.backward.deterministic) all.push_back(bool_constant("kInParts", true));
+    return all;
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
@@ -136,28 +141,51 @@ class BackwardListsSm80 final : public KernelTemplate {
                        .threads = static_cast<unsigned>(kernel.threads()),
                        .shared_bytes = static_cast<unsigned>(kernel.shared_bytes())};
     main.parts.push_back(ArgumentPart::kLists);
-    return {.steps = {{.entry = "attune_prepare", .parts = parts, .threads = 32 * kPrepareWarps},
-                      {.entry = "attune_clear", .threads = kThreadsOfSums},
-                      main,
-                      {.entry = "attune_keys", .parts = parts, .threads = kThreadsOfSums}},
-            .main_step = 2,
-            .workspace = {{.name = "sums"}}};
+    LaunchStructure all{
+        .steps = {{.entry = "attune_prepare", .parts = parts, .threads = 32 * kPrepareWarps},
+                  {.entry = "attune_clear", .threads = kThreadsOfSums},
+                  main},
+        .main_step = kMainStep,
+        .workspace = {{.name = "sums"}}};
+    if (spec.backward.deterministic) {
+      all.steps[kMainStep].parts = {ArgumentPart::kBase, ArgumentPart::kGradients,
+                                    ArgumentPart::kRound, ArgumentPart::kLists};
+      all.steps.push_back(
+          {.entry = "attune_join",
+           .parts = {ArgumentPart::kBase, ArgumentPart::kRound, ArgumentPart::kLists},
+           .threads = kJoinThreads});
+      all.rounds = {kMainStep, all.steps.size()};
+    }
+    all.steps.push_back({.entry = "attune_keys", .parts = parts, .threads = kThreadsOfSums});
+    return all;
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts&) const override {
     const ListsKernel kernel(spec, config);
-    const int64_t rows = shape.batch * shape.seqlen_q * shape.num_heads_q;
+    const int64_t rows = shape.batch * shape.seqlen_q;
     const int64_t sums =
         shape.batch * shape.seqlen_kv * shape.num_heads_kv * int64_t{kernel.columns()};
-    const auto grid_of_sums = [&](int64_t each) {
-      const int64_t of_block = each * kThreadsOfSums;
-      return StepSize{.grid_x = grid_extent((sums + of_block - 1) / of_block)};
+    const auto grid = [](int64_t count, int64_t of_block) {
+      return StepSize{.grid_x = grid_extent((count + of_block - 1) / of_block)};
     };
-    return {.steps = {{.grid_x = grid_extent((rows + kPrepareWarps - 1) / kPrepareWarps)},
-                      grid_of_sums(4),
-                      {.grid_x = grid_extent(blocks(kernel, spec, shape))},
-                      grid_of_sums(8)},
-            .workspace = {{.columns = backward_lists_sums(2 * rows) + sums}}};
+    const int64_t row_blocks = blocks_of_row(kernel, spec, shape);
+    LaunchSizes all{
+        .steps = {grid(rows * shape.num_heads_q, kPrepareWarps), grid(sums, 4 * kThreadsOfSums)},
+        .workspace = {{.columns = backward_lists_aligned(2 * rows * shape.num_heads_q) +
+                                  backward_lists_aligned(sums)}}};
+    if (spec.backward.deterministic) {
+      const int64_t of_row = row_blocks * keys_of_row(spec, shape) * kernel.columns();
+      const int64_t of_round = backward_lists_round(std::max<int64_t>(rows, 1), of_row);
+      const int64_t key_blocks = (shape.seqlen_kv + kJoinKeys - 1) / kJoinKeys;
+      all.steps.push_back(grid(of_round * row_blocks, 1));
+      all.steps.push_back(grid(shape.batch * shape.num_heads_kv * key_blocks, 1));
+      all.rounds = {.heads = tile_count(rows), .of_round = tile_count(of_round)};
+      all.workspace[0].columns += of_round * of_row;
+    } else {
+      all.steps.push_back(grid(rows * row_blocks, 1));
+    }
+    all.steps.push_back(grid(sums, 8 * kThreadsOfSums));
+    return all;
   }
 
   // Returns clocks of a multiprocessor: per step its products and shared memory, which overlap in
@@ -177,17 +205,21 @@ class BackwardListsSm80 final : public KernelTemplate {
     const double of_keys = warps * passes * heads * 2 * (keys_of_warp + kColumnsAtOnce);
     const double memory = (scores + of_dq + of_keys) / kSharedPerClock;
     const double added = keys * k.columns() * 4 / kAddedPerClock;
-    const double step = k.blocks_per_sm * std::max(products + memory, added) + kClocksOfStep;
+    const double inside = products + memory;
+    const double step =
+        k.blocks_per_sm * (std::max(inside, added) + kHidden * std::min(inside, added)) +
+        kClocksOfStep;
     const double steps = std::ceil(static_cast<double>(keys_of_row(spec, shape)) / keys) + 1;
-    const double waves = std::ceil(static_cast<double>(blocks(k, spec, shape)) /
+    const int64_t blocks = shape.batch * shape.seqlen_q * blocks_of_row(k, spec, shape);
+    const double waves = std::ceil(static_cast<double>(blocks) /
                                    (static_cast<double>(device.sm_count) * k.blocks_per_sm));
     return waves * steps * step;
   }
 
  private:
-  static int64_t blocks(const ListsKernel& kernel, const KernelSpec& spec, const Shape& shape) {
-    return shape.batch * shape.seqlen_q * shape.num_heads_kv *
-           ((spec.gqa_ratio + kernel.heads - 1) / kernel.heads);
+  static int64_t blocks_of_row(const ListsKernel& kernel, const KernelSpec& spec,
+                               const Shape& shape) {
+    return shape.num_heads_kv * ((spec.gqa_ratio + kernel.heads - 1) / kernel.heads);
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
@@ -198,9 +230,6 @@ class BackwardListsSm80 final : public KernelTemplate {
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; this template serves fp16 and bf16",
                          dtype_name(spec.dtype_q));
-    if (spec.backward.deterministic)
-      return "deterministic is 1; this template adds dk and dv in no fixed order, and on a GPU no "
-             "other has gradients over lists of keys: must be 0";
     return std::nullopt;
   }
 };

@@ -41,12 +41,14 @@ struct RowList {
   }
 };
 
-// Returns a sum in float64. dP and delta nearly cancel where a row sees few keys, and a key that
-// few rows name has no other terms in which such errors would vanish.
+// Returns a sum in float64. Errors of scores are those of the exponent of P. dP and delta nearly
+// cancel where a row sees few keys, and a key that few rows name has no other terms in which such
+// errors would vanish.
+template <int kColumns>
 inline float exact_dot(const float* a, const float* b) {
 #pragma clang fp reassociate(on)
   double sum = 0;
-  for (int c = 0; c < kHeadDimV; ++c) sum += static_cast<double>(a[c]) * b[c];
+  for (int c = 0; c < kColumns; ++c) sum += static_cast<double>(a[c]) * b[c];
   return static_cast<float>(sum);
 }
 
@@ -58,8 +60,8 @@ struct ListPair {
            const float* k, const float* dout, const float* v) {
     const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
     if (lse == -__builtin_inff()) return;  // the row sees no key
-    p = __builtin_expf(dot<kHeadDimQk>(q, k) * args.softmax_scale - lse);
-    ds = p * (exact_dot(dout, v) - *delta_of(args, batch, head, row));
+    p = __builtin_expf(exact_dot<kHeadDimQk>(q, k) * args.softmax_scale - lse);
+    ds = p * (exact_dot<kHeadDimV>(dout, v) - *delta_of(args, batch, head, row));
   }
 };
 
@@ -70,7 +72,7 @@ inline void write_delta(const KernelArguments& args, int batch, int head, int ro
   const GradientArgs& g = args.gradients;
   const float dlse =
       g.dlse ? g.dlse[batch * g.dlse_batch_stride + head * g.dlse_head_stride + row] : 0;
-  *delta_of(args, batch, head, row) = exact_dot(o, dout) - dlse;
+  *delta_of(args, batch, head, row) = exact_dot<kHeadDimV>(o, dout) - dlse;
 }
 
 inline void write_dq(const KernelArguments& args, int batch, int head, int row) {
@@ -90,7 +92,7 @@ inline void write_dq(const KernelArguments& args, int batch, int head, int row) 
 inline float* sums_of(const KernelArguments& args, int batch, int head_kv, int key) {
   const long long rows = static_cast<long long>(args.batch) * args.num_heads_q * args.seqlen_q;
   const long long keys = static_cast<long long>(batch) * args.seqlen_kv + key;
-  return static_cast<float*>(args.workspace) + backward_lists_sums(rows) +
+  return static_cast<float*>(args.workspace) + backward_lists_aligned(rows) +
          (keys * args.num_heads_kv + head_kv) * kSumColumns;
 }
 

@@ -7,14 +7,16 @@
 //   attune_clear     sums of dK and dV are 0             backward_lists_sm80/list_sums.cuh
 //   attune_kernel    P = exp2(c Q K^T - L2), dS = P (dout V^T - delta), dQ = scale dS K; adds
 //                    scale dS^T Q to the sums of dK, and P^T dout to those of dV
+//   attune_join      if sums need a fixed order          backward_lists_sm80/list_parts.cuh
 //   attune_keys      rounds the sums to dK and dV        backward_lists_sm80/list_sums.cuh
 // With kValuesInKeys V is the first columns of K, and dV is added to those of dK. Blocks add to the
-// sums in another order each time. Shared memory: shared/layouts/backward_lists_layout.h. Knobs:
-// the constants that follow; legal values: generator/families/backward/backward_lists_sm80.cpp. How
-// it works: README.md.
+// sums in another order each time; with kInParts they leave what they add to attune_join. Shared
+// memory: shared/layouts/backward_lists_layout.h. Knobs: the constants that follow; legal values:
+// generator/families/backward/backward_lists_sm80.cpp. How it works: README.md.
 #include "cuda/backward_lists_sm80/backward_lists_sm80_knobs.cuh"
 
 #include "cuda/backward_lists_sm80/list_products.cuh"
+#include "cuda/backward_lists_sm80/list_rows.cuh"
 #include "cuda/backward_lists_sm80/list_sums.cuh"
 #include "cuda/backward_lists_sm80/list_tiles.cuh"
 
@@ -23,10 +25,13 @@ namespace attune {
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     attune_kernel(const __grid_constant__ AttentionArgs args,
                   const __grid_constant__ GradientArgs gradients,
+                  const __grid_constant__ RoundArgs of_round,  // where kInParts
                   const __grid_constant__ KeyListArgs lists) {
   extern __shared__ __align__(1024) char shared[];
   if (args.batch == 0 || args.seqlen_q == 0) return;
-  const ListBlock block(args, lists);
+  const RowRange rows = rows_of(args, of_round);
+  const ListBlock block(args, lists, rows);
+  if (block.in_round >= rows.count) return;
   const ListTiles tiles(args, block, shared_address(shared));
   const ListKeySums sums(args, block, tiles);
   const int steps = (block.count + kKeys - 1) / kKeys;

@@ -4,21 +4,13 @@
 // head.
 #pragma once
 
+#include "cuda/backward_lists_sm80/list_workspace.cuh"
 #include "cuda/ptx/eight_elements.cuh"
-#include "shared/attention_args.h"
 #include "shared/gradient_args.h"
 
 namespace attune {
 
 constexpr int kPrepareWarps = 8;
-
-// Returns the address of L2 of a row and head; delta follows. A row that sees no key has L2 = +inf
-// and delta = 0.
-__device__ __forceinline__ float* statistics_of(const AttentionArgs& args, int batch, int row,
-                                                int head) {
-  const long long rows = static_cast<long long>(batch) * args.seqlen_q + row;
-  return static_cast<float*>(args.workspace) + 2 * (rows * args.num_heads_q + head);
-}
 
 extern "C" __global__ void __launch_bounds__(32 * kPrepareWarps)
     attune_prepare(const __grid_constant__ AttentionArgs args,

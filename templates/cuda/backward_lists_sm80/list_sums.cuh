@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of dK and dV in the workspace of backward_lists_sm80, in fp32: the products of a step that
-// all blocks add to them, and the kernels that clear them and round them to dK and dV. Blocks add
-// in no fixed order.
+// Sums of dK and dV in the workspace of backward_lists_sm80, in fp32: the products of a step for
+// them, and the kernels that clear them and round them to dK and dV.
 #pragma once
 
+#include "cuda/backward_lists_sm80/list_parts.cuh"  // where kInParts, else list_adds.cuh
 #include "cuda/backward_lists_sm80/list_products.cuh"
-#include "cuda/ptx/bulk_copies.cuh"
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/store_eight.cuh"
 
 namespace attune {
-
-constexpr int kSumColumns = backward_lists_columns(kHeadDimQk, kHeadDimV, kValuesInKeys);
-
-// Returns the sums of all keys: [batch, seqlen_kv, num_heads_kv, kSumColumns], dK before dV.
-__device__ __forceinline__ float* key_sums(const AttentionArgs& args) {
-  const long long rows = 2LL * args.batch * args.num_heads_q * args.seqlen_q;
-  return static_cast<float*>(args.workspace) + backward_lists_sums(rows);
-}
-__device__ __forceinline__ long long num_key_sums(const AttentionArgs& args) {
-  return static_cast<long long>(args.batch) * args.seqlen_kv * args.num_heads_kv * kSumColumns;
-}
 
 // Adds dK and dV of a step. Each warp has kM tiles of 16 keys and a share of the columns.
 class ListKeySums {
@@ -34,9 +22,7 @@ class ListKeySums {
  public:
   __device__ __forceinline__ ListKeySums(const AttentionArgs& args, const ListBlock& block,
                                          const ListTiles& tiles)
-      : scale_(args.softmax_scale), tiles_(tiles), key_step_(args.num_heads_kv * kSumColumns) {
-    sums_ = key_sums(args) + block.batch * args.seqlen_kv * key_step_ + block.head_kv * kSumColumns;
-  }
+      : scale_(args.softmax_scale), tiles_(tiles), target_(args, block, tiles) {}
 
   __device__ __forceinline__ void add(int step) const {
     constexpr int kQkTiles = kHeadDimQk / 8, kVTiles = kHeadDimV / 8;
@@ -67,7 +53,10 @@ class ListKeySums {
           sums[i / 4 / kAtOnce][i / 4 % kAtOnce][i % 4] *= scale_;
       }
       if constexpr (kOfV) multiply_columns<VTile>(tiles_.p(), tiles_.dout(), first, end - 1, sums);
-      add_to_sums(step, 8 * (first + kOffset), end - first, sums);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+        target_.add(step, first_key() + 16 * m + lane_of_warp() / 4, 8 * (first + kOffset),
+                    end - first, sums[m]);
     }
   }
 
@@ -96,56 +85,9 @@ class ListKeySums {
     }
   }
 
-  // Adds the accumulators of `count` tiles to global memory, from `column` on.
-  __device__ __forceinline__ void add_to_sums(int step, int column, int count,
-                                              const Accumulators& sums) const {
-    const int lane = lane_of_warp();
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      const int number = first_key() + 16 * m + lane / 4;
-      if constexpr (kArch >= 90) {
-        add_fours(tiles_.key(step, number + lane % 2 * 8), column, count, sums[m]);
-      } else {
-        add_pairs(tiles_.key(step, number), column, count, 0, sums[m]);
-        add_pairs(tiles_.key(step, number + 8), column, count, 2, sums[m]);
-      }
-    }
-  }
-
-  // Two neighbouring lanes have four columns of two keys. Each adds those of one key.
-  __device__ __forceinline__ void add_fours(int key, int column, int count,
-                                            const float (&sums)[kAtOnce][4]) const {
-    const int lane = lane_of_warp();
-    const bool is_odd = lane % 2 != 0;
-    float* const to = sums_ + max(key, 0) * key_step_ + column + lane % 4 / 2 * 4;
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      const float(&own)[4] = sums[n];
-      const float first = __shfl_xor_sync(0xFFFFFFFFu, is_odd ? own[0] : own[2], 1);
-      const float second = __shfl_xor_sync(0xFFFFFFFFu, is_odd ? own[1] : own[3], 1);
-      if (key < 0 || n >= count) continue;
-      if (is_odd)
-        add_four(to + 8 * n, first, second, own[2], own[3]);
-      else
-        add_four(to + 8 * n, own[0], own[1], first, second);
-    }
-  }
-  __device__ __forceinline__ void add_pairs(int key, int column, int count, int half,
-                                            const float (&sums)[kAtOnce][4]) const {
-    if (key < 0) return;
-    float* const to = sums_ + key * key_step_ + column + lane_of_warp() % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      if (n >= count) continue;
-      atomicAdd(to + 8 * n, sums[n][half]);
-      atomicAdd(to + 8 * n + 1, sums[n][half + 1]);
-    }
-  }
-
   const float scale_;
   const ListTiles& tiles_;
-  const long long key_step_;  // floats from one key to the next
-  float* sums_;               // of key 0
+  const KeyTarget target_;
 };
 
 constexpr int kThreadsOfSums = 256;

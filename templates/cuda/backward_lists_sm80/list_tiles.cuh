@@ -3,7 +3,7 @@
 // keeps Q and dout of some heads of one row, and K and V of the row's list stream past them.
 #pragma once
 
-#include "cuda/backward_lists_sm80/list_rows.cuh"
+#include "cuda/backward_lists_sm80/list_workspace.cuh"
 #include "cuda/mma/tile_copy.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/ptx/cp_async.cuh"
@@ -14,7 +14,6 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr int kHeadTiles = (kGqaRatio + kHeads - 1) / kHeads;  // blocks for a row and head of K
 constexpr BackwardListsLayout kLayout =
     backward_lists_layout({kHeads, kKeys, kHeadDimQk, kHeadDimV, kValuesInKeys});
 static_assert(kHeads % 16 == 0 && kKeys % 16 == 0, "tiles of products have 16 rows");
@@ -28,23 +27,25 @@ using ScoreTile = SharedTile<kKeys>;  // P and dS, by heads and keys
 // A row, some of its heads that share a head of K, and its list.
 struct ListBlock {
   int batch, row, head_kv;
-  int first_head, heads;  // of Q
-  int count;              // entries of the list
+  int in_round;                 // the row's number in the range of rows
+  int tile, first_head, heads;  // of Q
+  int length, count;            // entries of the list, and of those that are read
   const int* entries;
 
-  // Grid: batch entries x rows x heads of K x tiles of heads.
-  __device__ __forceinline__ ListBlock(const AttentionArgs& args, const KeyListArgs& lists) {
-    unsigned number = blockIdx.x / kHeadTiles;
-    const int tile = static_cast<int>(blockIdx.x % kHeadTiles);
-    head_kv = static_cast<int>(number % static_cast<unsigned>(args.num_heads_kv));
-    number /= static_cast<unsigned>(args.num_heads_kv);
-    row = static_cast<int>(number % static_cast<unsigned>(args.seqlen_q));
-    batch = static_cast<int>(number / static_cast<unsigned>(args.seqlen_q));
+  // Grid: rows of all batch entries x heads of K x tiles of heads.
+  __device__ __forceinline__ ListBlock(const AttentionArgs& args, const KeyListArgs& lists,
+                                       const RowRange& rows) {
+    const unsigned line = blockIdx.x / kHeadTiles;
+    tile = static_cast<int>(blockIdx.x % kHeadTiles);
+    head_kv = static_cast<int>(line % static_cast<unsigned>(args.num_heads_kv));
+    in_round = static_cast<int>(line / static_cast<unsigned>(args.num_heads_kv));
+    const int number = rows.first + in_round;
+    row = number % args.seqlen_q, batch = number / args.seqlen_q;
     first_head = head_kv * kGqaRatio + tile * kHeads;
     heads = min(kHeads, kGqaRatio - tile * kHeads);
     entries = lists.indices + number * lists.row_stride + head_kv * lists.head_stride;
-    count = lists.length;
-    if (lists.counts != nullptr) count = max(0, min(lists.counts[number], lists.length));
+    length = count = lists.length;
+    if (lists.counts != nullptr) count = max(0, min(lists.counts[number], length));
   }
 };
 

@@ -5,8 +5,13 @@
 // | workspace, floats   | count                          | what                                  |
 // |---------------------|--------------------------------|---------------------------------------|
 // | 0                   | batch * num_heads_q * seqlen_q | delta of each row; on a GPU with L2   |
-// | backward_lists_sums | batch * seqlen_kv *            | dK and dV of each key and head of K;  |
-// |                     | num_heads_kv * columns         | with v_in_k both in the row of dK     |
+// | after it            | batch * seqlen_kv *            | sums: dK and dV of each key and head  |
+// |                     | num_heads_kv * columns         | of K; with v_in_k both in dK's row    |
+// | after it, on a GPU  | rows of a round *              | with deterministic=1: parts of dK and |
+// | alone               | num_heads_kv * listed_keys *   | dV, of each entry of a list and tile  |
+// |                     | tiles of heads * columns       | of heads                              |
+//
+// Each begins at a multiple of 256 bytes.
 //
 // | shared memory | bytes                   | what                                             |
 // |---------------|-------------------------|--------------------------------------------------|
@@ -31,10 +36,15 @@ ATTUNE_HOST_DEVICE constexpr int backward_lists_columns(int head_dim_qk, int hea
                                                         bool v_in_k) {
   return head_dim_qk + (v_in_k ? 0 : head_dim_v);
 }
-// Returns where the sums begin, in floats, after `row_sums` floats. Rows of sums begin at multiples
-// of 32 bytes.
-ATTUNE_HOST_DEVICE constexpr long long backward_lists_sums(long long row_sums) {
-  return (row_sums + 63) / 64 * 64;
+// Returns a number of floats of the workspace after which others begin at a multiple of 256 bytes.
+ATTUNE_HOST_DEVICE constexpr long long backward_lists_aligned(long long floats) {
+  return (floats + 63) / 64 * 64;
+}
+// Returns the rows of Q of a round, whose parts take at most 1 GiB if possible.
+constexpr long long backward_lists_round(long long rows, long long part_floats) {
+  constexpr long long kMostFloats = 1LL << 28;
+  const long long fitting = part_floats > 0 ? kMostFloats / part_floats : rows;
+  return fitting < 1 ? 1 : fitting < rows ? fitting : rows;
 }
 
 struct BackwardListsTile {

@@ -32,6 +32,7 @@ CACHE = ("op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q
          "mask=causal_bottom_right")
 LENGTHS = f",score_mod=@{os.path.relpath(Path(__file__).resolve().with_name('lengths_program.txt'))}"
 LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
+LISTS = "op=attention_backward,dtype=bf16,batch=2,seqlen_q=5,seqlen_kv=300,key_indices=positions,listed_keys=100"
 
 
 def one_kernel(rows, scheduler, ordered=1):
@@ -117,6 +118,13 @@ CONFIGS = (
       for field in ("bias=bf16,score_gradient=bias,repeats=bh", "bias=fp32,score_gradient=bias,repeats=q",
                     "relative_bias=fp32,score_gradient=relative_bias", "alibi=1,score_gradient=alibi,documents=1",
                     "sinks=fp32,score_gradient=sinks,dropout=0.3")),
+    # Gradients over lists of keys: sums in any order, and parts that are joined.
+    *(("backward_lists_sm80", LISTS + rest, config)
+      for rest, config in ((",head_dim=64,heads=8/2", "heads=16,keys=64,warps=4,blocks_per_sm=2"),
+                           (",head_dim_qk=72,head_dim_v=40,heads=20/1", "heads=32,keys=16,warps=4,blocks_per_sm=1"),
+                           (",head_dim_qk=576,head_dim_v=512,heads=70/1,v_in_k=1",
+                            "heads=64,keys=64,warps=8,blocks_per_sm=1"),
+                           (",head_dim=64,heads=40/2,deterministic=1", "heads=16,keys=32,warps=8,blocks_per_sm=1"))),
     # Dropout, forward and backward.
     ("prefill_sm90", DROPPED, ""),
     ("prefill_sm90", DROPPED.replace("head_dim=128", "head_dim=64") + ",documents=1", ""),

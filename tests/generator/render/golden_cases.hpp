@@ -46,6 +46,9 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"backward_lists_sm80_d128", "backward_lists_sm80", "sm_80",
      "op=attention_backward,dtype=fp16,head_dim=128,heads=32/8,seqlen=4096,key_indices=positions,"
      "listed_keys=1024"},
+    {"backward_lists_sm80_d64_equal_bits", "backward_lists_sm80", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=64,heads=16/2,seqlen=4096,key_indices=positions,"
+     "listed_keys=1024,deterministic=1"},
     {"backward_lists_cpu_d64", "backward_lists_cpu", "cpu:x86-64",
      "op=attention_backward,dtype=fp32,head_dim=64,heads=8/2,seqlen=512,key_indices=positions,"
      "listed_keys=64"},

@@ -6,6 +6,9 @@
 // PTX that decode_sm80 does not use
 namespace attune {
 
+struct int2 {
+  int x, y;
+};
 inline int reread_thread_index() { return static_cast<int>(threadIdx.x); }
 inline void ldmatrix_x2_trans(unsigned& r0, unsigned& r1, unsigned address) {
   unsigned r[4];
@@ -103,8 +106,18 @@ class ListsCase {
     launch(kBatch * kRows * kQHeads / kPrepareWarps + 1, 32 * kPrepareWarps,
            [&] { attune_prepare(args, gradients); });
     launch(sums / (4 * kThreadsOfSums) + 1, kThreadsOfSums, [&] { attune_clear(args); });
+#ifdef LISTS_ROUND
+    for (int first = 0; first < kBatch * kRows; first += LISTS_ROUND) {
+      const RoundArgs round{first, std::min(LISTS_ROUND, kBatch * kRows - first), 0};
+      launch(LISTS_ROUND * kKvHeads * kHeadTiles, kThreads,
+             [&] { attune_kernel(args, gradients, round, lists); });
+      launch(kBatch * kKvHeads * ((kKeysOfEntry + kJoinKeys - 1) / kJoinKeys), kJoinThreads,
+             [&] { attune_join(args, round, lists); });
+    }
+#else
     launch(kBatch * kRows * kKvHeads * kHeadTiles, kThreads,
            [&] { attune_kernel(args, gradients, lists); });
+#endif
     launch(sums / (8 * kThreadsOfSums) + 1, kThreadsOfSums, [&] { attune_keys(args, gradients); });
   }
 

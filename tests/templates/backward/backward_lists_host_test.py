@@ -20,15 +20,17 @@ KEYS, LIST = 90, 70
 
 class BackwardListsHost(unittest.TestCase):
 
-    def check(self, problem, config, arch="sm_90a"):
-        problem = f"op=attention_backward,batch=2,seqlen_q=3,seqlen_kv={KEYS},listed_keys={LIST},{problem}"
+    def check(self, problem, config, arch="sm_90a", keys=KEYS, round_rows=None):
+        problem = f"op=attention_backward,batch=2,seqlen_q=3,seqlen_kv={keys},listed_keys={LIST},{problem}"
         command = [ATTUNE, "emit", "--problem", f"{problem},key_indices=positions", "--arch", arch, "--template",
                    "backward_lists_sm80", "--config", f"blocks_per_sm=1,{config}"]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
-            values = {"KERNEL": f'"{folder}/rendered.inc"', "KEYS": KEYS, "LIST": LIST,
+            values = {"KERNEL": f'"{folder}/rendered.inc"', "KEYS": keys, "LIST": LIST,
                       "SHARED": SHARED.search(rendered)[1], "WORKSPACE": 4 << 20}
+            if round_rows is not None:
+                values["ROUND"] = round_rows
             folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
             subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
                             *(f"-DLISTS_{name}={value}" for name, value in values.items()),
@@ -47,6 +49,12 @@ class BackwardListsHost(unittest.TestCase):
     def test_values_in_keys(self):
         self.check("dtype=fp16,head_dim_qk=64,head_dim_v=48,heads=10/2,v_in_k=1", "heads=16,keys=64,warps=4")
         self.check("dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=40/2,v_in_k=1", "heads=32,keys=64,warps=8")
+
+    def test_parts_in_rounds(self):
+        """Rounds end inside a batch entry and after its last row; keys of one block of the join, and of several."""
+        self.check("dtype=bf16,head_dim=64,heads=36/2,deterministic=1", "heads=16,keys=64,warps=4", round_rows=2)
+        self.check("dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/2,v_in_k=1,deterministic=1",
+                   "heads=16,keys=32,warps=4", "sm_80", 300, 4)
 
     def test_heads_of_several_blocks(self):
         self.check("dtype=bf16,head_dim=32,heads=140/2", "heads=64,keys=64,warps=8")

@@ -350,7 +350,7 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     key_indices, key_counts: the lists of keys that attention_kvcache() was given, with q [batch, seqlen_q, ..] and k
     and v as its k_cache and v_cache [batch, seqlen_kv, ..]. An entry that names no key below seqlen_kv is skipped.
     Other keywords must then be scale, context and deterministic. If v is k[..., :n] itself, dk includes the gradient
-    of v, and dv is None. On a GPU dk and dv are sums in no fixed order, and deterministic=True is refused.
+    of v, and dv is None.
 
     Returns (dq, dk, dv), with None for each gradient that `gradients` does not name; or `out`, a tuple of the three.
     Each gradient has its tensor's shape and dtype, and the same memory order of axes, without gaps. Rows that see no
