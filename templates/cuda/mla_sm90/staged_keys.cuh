@@ -20,6 +20,7 @@ class StagedKeys {
   static constexpr int kKeys = kBlockN / kGatherWarps;
   static constexpr int kPanel = kBlockN * kPanelRowBytes;
   static constexpr int kStageBytes = kKeys * kCodeBytes;
+  static constexpr unsigned kAllKeys = (1u << kKeys) - 1;
   static_assert(kKeys == 8 && kCodeBytes % 16 == 0, "four lanes convert 64 columns of a key");
   static_assert(!kLatentRows || kColumnsOfV == 4 * kLatentFactorColumns,
                 "a lane has one factor of a key");
@@ -33,12 +34,14 @@ class StagedKeys {
   // that do not exist become zeros.
   __device__ __forceinline__ void load(const char* row, unsigned existing) {
     if (pending_ == kMlaStages) convert_oldest();
-    const unsigned mine = existing & ((1u << kKeys) - 1);
+    const unsigned mine = existing & kAllKeys;
     const unsigned full = full_of(loading_.slot());
     if (lane() == 0) mbarrier_arrive_expect_tx(full, __popc(mine) * kCodeBytes);
     __syncwarp();
     const unsigned to = stage_of(loading_.slot()) + lane() * kCodeBytes;
-    if ((mine >> lane() & 1u) != 0) {
+    if (mine == kAllKeys && are_neighbours(row)) {  // then one copy suffices
+      if (lane() == 0) bulk_load(to, row, kStageBytes, full);
+    } else if ((mine >> lane() & 1u) != 0) {
       bulk_load(to, row, kCodeBytes, full);
     } else if (lane() < kKeys) {
 #pragma unroll 1
@@ -63,50 +66,79 @@ class StagedKeys {
     return shared_ + kMlaLayout.stages_full + 8 * (stage * kGatherWarps + number_);
   }
 
+  // True if the rows of this warp's keys follow each other.
+  static __device__ __forceinline__ bool are_neighbours(const char* row) {
+    const auto address = reinterpret_cast<unsigned long long>(row);
+    const auto first = __shfl_sync(~0u, address, 0);
+    return __all_sync(~0u, address == first + lane() % kKeys * kCodeBytes);
+  }
+
+  // The converted panels of a slot.
+  using Panels = WideCodes[kMlaSlotPanels];
+
+  // Converts a step, part by part. A part is converted while the fence of the part before it is
+  // pending.
   __device__ __forceinline__ void convert_oldest() {
     mbarrier_wait(full_of(converting_.slot()), converting_.parity(), "stage_full");
     __syncwarp();  // zeros are visible
     const unsigned stage = stage_of(converting_.slot());
-    const unsigned key = stage + lane() / 4 * kCodeBytes;
+    const unsigned key = stage + lane() / 4 * kCodeBytes, codes = key + lane() % 4 * 16;
     float factor = 0.f;
     if constexpr (kLatentRows)
       factor = __uint_as_float(load_shared_word(key + kColumnsOfV + lane() % 4 * 4));
+    Panels wide;
+    bool is_free = is_slot_free();
+    widen(0, codes, factor, wide);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part)
-      convert_part(part * kMlaSlotPanels, stage, key + lane() % 4 * 16, factor);
+    for (int part = 0; part < kParts; ++part) {
+      const int slot = slots_.slot();
+      if (!is_free)
+        mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, slots_.parity() ^ 1, "slot_empty");
+      store(part, slot, stage, wide);
+      slots_.advance();
+      fence_proxy_async();  // wgmma reads them
+      if (part + 1 < kParts) {
+        is_free = is_slot_free();
+        widen(part + 1, codes, factor, wide);
+      }
+      __syncwarp();
+      mbarrier_arrive_if(lane() == 0, shared_ + kLayout.k_full + 8 * slot);
+    }
     existing_ >>= kKeys;
     converting_.advance();
     --pending_;
   }
 
-  // Converts the panels of a slot, from `first` on.
-  __device__ __forceinline__ void convert_part(int first, unsigned stage, unsigned codes,
-                                               float factor) {
-    WideCodes wide[kMlaSlotPanels];
+  // True if the next slot is known to be free.
+  __device__ __forceinline__ bool is_slot_free() const {
+    return mbarrier_test(shared_ + kLayout.k_empty + 8 * slots_.slot(), slots_.parity() ^ 1);
+  }
+  // Converts the panels of a part that are codes. `codes`: of this lane, in the first panel.
+  static __device__ __forceinline__ void widen(int part, unsigned codes, float factor,
+                                               Panels& wide) {
     SplitFactor split;
 #pragma unroll
     for (int i = 0; i < kMlaSlotPanels; ++i) {
-      if (first + i >= kNarrow) continue;
-      if (i == 0 || begins_factor(first + i)) split = factor_of_panel(first + i, factor);
-      wide[i] = widen_codes(load_shared_16(codes + (first + i) * kPanelColumns), split);
+      const int panel = part * kMlaSlotPanels + i;
+      if (panel >= kNarrow) continue;
+      if (i == 0 || begins_factor(panel)) split = factor_of_panel(panel, factor);
+      wide[i] = widen_codes(load_shared_16(codes + panel * kPanelColumns), split);
     }
-    const int slot = slots_.slot();
-    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, slots_.parity() ^ 1, "slot_empty");
+  }
+  __device__ __forceinline__ void store(int part, int slot, unsigned stage,
+                                        const Panels& wide) const {
     const unsigned to = shared_ + kLayout.k + slot * kLayout.k_slot_bytes + number_ * kRowsBytes;
 #pragma unroll
     for (int i = 0; i < kMlaSlotPanels; ++i) {
-      if (first + i < kNarrow)
+      const int panel = part * kMlaSlotPanels + i;
+      if (panel < kNarrow)
         store_wide(to + i * kPanel, wide[i]);
-      else if (first + i < kPanels)
-        copy_panel(to + i * kPanel, stage + kRestAt + (first + i - kNarrow) * kPanelRowBytes);
+      else if (panel < kPanels)
+        copy_panel(to + i * kPanel, stage + kRestAt + (panel - kNarrow) * kPanelRowBytes);
     }
     if (kKeyLists && lane() == 0)  // which keys exist (listed_scores.cuh)
       store_shared_bits<kKeys>(shared_ + kMlaLayout.listed + 8 * slot + number_ * (kKeys / 8),
                                existing_);
-    fence_proxy_async();  // wgmma reads them
-    __syncwarp();
-    mbarrier_arrive_if(lane() == 0, shared_ + kLayout.k_full + 8 * slot);
-    slots_.advance();
   }
   // Copies 64 columns of 16 bits of each key. Eight lanes copy a row.
   __device__ __forceinline__ void copy_panel(unsigned to, unsigned from) const {
