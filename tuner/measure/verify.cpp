@@ -30,6 +30,8 @@ double unit_of(Dtype dtype) {
       return std::ldexp(1.0, -3);
     case Dtype::kFp32:
     case Dtype::kInt8:
+    case Dtype::kInt4:
+    case Dtype::kE2m1:
       break;
   }
   return std::ldexp(1.0, -17);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/group_factors.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "cuda/ptx/to_fp16.cuh"
@@ -34,7 +35,7 @@ struct CacheProducts<8> {
   static constexpr int kTileColumns = 16;
   static constexpr int kSecondWord = 1;
 
-  static __device__ __forceinline__ int first_word(int lane) { return lane % 4 * 2; }
+  static __device__ __forceinline__ int first_word(int lane, int) { return lane % 4 * 2; }
 
   static __device__ __forceinline__ unsigned q_word(unsigned two) {
     if constexpr (kDtypeQ == Dtype::kFp16) return two;
@@ -46,14 +47,16 @@ struct CacheProducts<8> {
     return pack<Dtype::kFp16>(finite(low), finite(high));
   }
 
+  static __device__ __forceinline__ void arrange(unsigned&, unsigned&) {}
+
   // `b`: for tile n the columns of the first step, then of the second, then both for tile n + 1.
   template <int kTiles>
   static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
                                                 const unsigned (&q)[2][4], const unsigned (&b)[4],
-                                                bool has_second) {
+                                                const KeyGroups&, int of_load, int steps) {
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
-      if (step == 1 && !has_second) continue;
+      if (of_load + step >= steps) continue;
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         unsigned low, high;
@@ -67,7 +70,8 @@ struct CacheProducts<8> {
   // them.
   template <int kTiles>
   static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4]) {
+                                                const unsigned (&p)[4], const unsigned (&b)[4],
+                                                const ValueGroups&) {
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
       if (n + 2 * chunk >= kTiles) continue;
