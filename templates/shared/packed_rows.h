@@ -39,6 +39,12 @@ ATTUNE_HOST_DEVICE constexpr int group_row_alignment(int bytes) {
   return (bytes & -bytes) < 16 ? bytes & -bytes : 16;
 }
 
+// Returns the bytes of the rows of factors of this many keys, of K and V.
+ATTUNE_HOST_DEVICE constexpr int group_rows_bytes(int keys, int head_dim_qk, int head_dim_v,
+                                                  int group) {
+  return keys * (group_row_bytes(head_dim_qk, group) + group_row_bytes(head_dim_v, group));
+}
+
 // Returns the value of a factor of e4m3.
 ATTUNE_HOST_DEVICE inline float group_factor(unsigned char code) {
   const int magnitude = code & 0x7f, exponent = magnitude >> 3;

@@ -75,8 +75,6 @@ struct OperandSpec {
   Dtype dtype = Dtype::kFp32;  // for factors: the type of their tensor
   int64_t batch = 0, rows = 0, heads = 0, columns = 1;
   bool transposed = false;    // [batch, heads, columns, rows], contiguous in rows
-  bool by_head = false;       // rows of a head are adjacent where contiguous
-  int alignment = kOperandAlignment;  // of tensors
   bool written = false;       // else read
   bool optional = false;      // may be null
   int block = 0;              // for factors: rows that share one factor; 0: all rows
@@ -84,6 +82,8 @@ struct OperandSpec {
   bool added_to = false;      // for a written operand: results are added to its contents
   bool rows_at_most = false;  // packed requests: a call may have fewer rows
   int64_t most_number = -1;   // for factors that are int32 numbers, from 0 to this one; -1: floats
+  bool by_head = false;       // rows of a head are adjacent where contiguous
+  int alignment = kOperandAlignment;  // of tensors
 
   OperandSpec of_packed(bool packed) const {
     OperandSpec operand = *this;

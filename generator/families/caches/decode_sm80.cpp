@@ -26,6 +26,7 @@
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
 #include "templates/shared/layouts/decode_partition.h"
+#include "templates/shared/packed_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {
@@ -90,7 +91,7 @@ int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
 int group_bytes(const KernelSpec& spec, const Config& config) {
   const int group = columns_of_factor(spec.cache.kv_factors);
   return group == 0 ? 0
-                    : decode_group_bytes(as_int(config, "keys"), spec.head_dim_qk, spec.head_dim_v,
+                    : group_rows_bytes(as_int(config, "keys"), spec.head_dim_qk, spec.head_dim_v,
                                          group);
 }
 // Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which

@@ -17,7 +17,7 @@ namespace attune {
 
 constexpr int kKFactorBytes = group_row_bytes(kHeadDimQk, kGroupColumns);
 constexpr int kVFactorBytes = group_row_bytes(kHeadDimV, kGroupColumns);
-constexpr int kGroupSlotBytes = decode_group_bytes(kKeys, kHeadDimQk, kHeadDimV, kGroupColumns);
+constexpr int kGroupSlotBytes = group_rows_bytes(kKeys, kHeadDimQk, kHeadDimV, kGroupColumns);
 static_assert(kColumnWarps == 1, "a warp reads whole rows of 4 bits");
 
 constexpr int kGroupArrivals = 32;  // of the lanes that load factors, at a slot's barrier

@@ -13,7 +13,6 @@
 #pragma once
 
 #include "shared/host_device.h"
-#include "shared/packed_rows.h"
 
 namespace attune {
 
@@ -66,12 +65,6 @@ constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 // Returns the bytes of factors per slot: the factors for K of the slot's keys, then the factors for
 // V. They follow all other shared memory.
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
-// Returns the bytes per slot of the factors of groups of columns: rows for K, then for V, whole 16
-// bytes. They follow all other shared memory, too.
-ATTUNE_HOST_DEVICE constexpr int decode_group_bytes(int keys, int head_dim_qk, int head_dim_v,
-                                                    int group) {
-  return keys * (group_row_bytes(head_dim_qk, group) + group_row_bytes(head_dim_v, group));
-}
 // Returns the bytes per slot of the keys that lists name. They follow all factors.
 ATTUNE_HOST_DEVICE constexpr int decode_key_bytes(int keys) { return keys * 4; }
 
