@@ -13,6 +13,7 @@
 #include "tests/templates/host/cuda/ptx/convert.cuh"
 #include "tests/templates/host/cuda/ptx/cp_async.cuh"
 #include "tests/templates/host/cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/permute_bytes.cuh"
 #include "tests/templates/host/cuda/ptx/mma.cuh"
 
 #undef __align__
@@ -80,6 +81,11 @@ inline void load_shared_pair(unsigned address, float* first, float* second) {
   *first = __uint_as_float(load_shared_word(address));
   *second = __uint_as_float(load_shared_word(address + 4));
 }
+inline unsigned pack_finite_fp16(float low, float high) { return pack<Dtype::kFp16>(low, high); }
+// For the names alone: caches of 8 bits do not run here.
+inline void int8_to_fp16(unsigned, unsigned&, unsigned&) {}
+template <Dtype>
+void fp8_to_fp16(unsigned, unsigned&, unsigned&) {}
 inline void named_barrier_sync(int id, int threads) {
   BlockOfFibers::meet_at(id, static_cast<unsigned>(threads));
 }
