@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_rings.cuh"
+#include "cuda/decode_sm80/packed_copies.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
@@ -82,7 +83,7 @@ class DecodeLoads {
   // the number of times that the slot was requested before.
   __device__ __forceinline__ void issue(int number, unsigned round = 0) {
     if (more_) {
-      if constexpr (kLoads == 0) copy_chunks(slot(number));
+      if constexpr (kLoads == 0) copy_tile(slot(number));
       if constexpr (kLoads == 1) copy_rows(slot(number), barrier(number));
       if constexpr (kLoads == 2) copy_boxes(slot(number), barrier(number));
       copy_factors(number);
@@ -208,6 +209,17 @@ class DecodeLoads {
     copy_of<KTile, KeyColumns>(slot, parts_.base.k);
     if constexpr (!kColumns.values_in_keys)
       copy_of<VTile, ValueColumns>(slot + kValuesAt, parts_.base.v);
+  }
+
+  __device__ __forceinline__ void copy_tile(unsigned slot) const {
+    if constexpr (kGroupFactors) {
+      const int keys = length_ - tile_ * kKeys;
+      const int own = min(static_cast<int>(threadIdx.x) % kKeys, keys - 1);
+      copy_packed_tile(slot, parts_.base, inside(page_), row_in_page(tile_ * kKeys + own), head_,
+                       keys, policy_);
+    } else {
+      copy_chunks(slot);
+    }
   }
 
   // Copies the factors of the tile's keys, with one key per lane.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/packed_copies.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "cuda/ptx/shared_memory.cuh"
@@ -39,6 +40,13 @@ class GroupRing {
                                        int kv_head, bool exists, unsigned barrier) const {
     const int lane = threadIdx.x % 32, key = lane % kKeys;
     const unsigned to = slot(number);
+    if constexpr (kKeys == 16 && kKFactorBytes == kVFactorBytes) {
+      copy_row<kKFactorBytes>(to + lane * kKFactorBytes,
+                              view_of_lane(lane >= kKeys, groups.k, groups.v), page, row, kv_head,
+                              exists);
+      if constexpr (kLoads != 0) cp_async_arrive(barrier);
+      return;
+    }
     if (kKeys == 32 || lane < kKeys)
       copy_row<kKFactorBytes>(to + key * kKFactorBytes, groups.k, page, row, kv_head, exists);
     if (kKeys == 32 || lane >= kKeys)
@@ -52,9 +60,7 @@ class GroupRing {
   static __device__ __forceinline__ void copy_row(unsigned to, const OperandView& view, int page,
                                                   int row, int kv_head, bool exists) {
     constexpr int kOnce = group_row_alignment(kBytes);
-    const long long at =
-        exists ? page * view.batch_stride + row * view.row_stride + kv_head * view.head_stride : 0;
-    const char* const from = static_cast<const char*>(view.data) + at;
+    const char* const from = packed_row(view, page, row, kv_head);
 #pragma unroll
     for (int i = 0; i < kBytes; i += kOnce) {
       if constexpr (kOnce == 4) cp_async_4(to + i, from + i, exists ? 4 : 0);
@@ -90,7 +96,7 @@ class KeyGroups {
  public:
   __device__ __forceinline__ explicit KeyGroups(GroupsAddress groups) {
     const int lane = threadIdx.x % 32;
-    selector_ = 0x0404u + (kGroupColumns == 16 ? lane % 4 / 2 * 0x1010u : 0u);
+    selector_ = 0x4440u + (kGroupColumns == 16 ? lane % 4 / 2 : 0);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
       load_factor_row<kKFactorBytes>(groups + (n * 8 + lane / 4) * kKFactorBytes, rows_[n]);
@@ -98,7 +104,7 @@ class KeyGroups {
   // Returns the factor for columns of chunk `chunk` of 32, twice.
   __device__ __forceinline__ unsigned at(int n, int chunk) const {
     const int byte = kGroupColumns == 16 ? 2 * chunk : chunk;
-    return permuted(rows_[n][byte / 4], 0u, selector_ + byte % 4 * 0x1010u) >> 1;
+    return permuted(rows_[n][byte / 4], 0u, selector_ + byte % 4) * 0x00800080u;
   }
 
  private:
@@ -129,7 +135,7 @@ class ValueGroups {
   }
   // Returns the factors of the two keys for columns of chunk `chunk` of 32.
   __device__ __forceinline__ unsigned at(int half, int chunk) const {
-    return permuted(two_chunks_[half][chunk / 2], 0u, chunk % 2 == 0 ? 0x1404 : 0x3424) >> 1;
+    return permuted(two_chunks_[half][chunk / 2], 0u, chunk % 2 == 0 ? 0x4140 : 0x4342) * 0x80u;
   }
 
  private:

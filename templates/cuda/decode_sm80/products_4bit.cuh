@@ -15,6 +15,7 @@
 #include "cuda/decode_sm80/group_factors.cuh"
 #include "cuda/decode_sm80/products_8bit.cuh"
 #include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/lop3.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 
@@ -32,8 +33,8 @@ __device__ __forceinline__ void int4_to_fp16(unsigned word, unsigned factors,
   const unsigned high_offset = fma_fp16(factors, kMinus72, 0u);
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
-    values[i] = fma_fp16((word & 0x000F000Fu) ^ 0x64086408u, factors, low_offset);
-    values[i + 1] = fma_fp16((word & 0x00F000F0u) ^ 0x54805480u, factors, high_offset);
+    values[i] = fma_fp16(lop3<(kA & kB) ^ kC>(word, 0x000F000Fu, 0x64086408u), factors, low_offset);
+    values[i + 1] = fma_fp16(lop3<(kA & kB) ^ kC>(word, 0x00F000F0u, 0x54805480u), factors, high_offset);
     word >>= 8;
   }
 }
@@ -42,8 +43,8 @@ __device__ __forceinline__ void int4_to_fp16(unsigned word, unsigned factors,
 __device__ __forceinline__ void e2m1_to_fp16(unsigned word, unsigned factors,
                                              unsigned (&values)[4]) {
   constexpr unsigned kSigns = 0x80808080u, kRest = 0x0E0E0E0Eu, kTwoTo14 = 0x74007400u;
-  const unsigned even = ((word << 4) & kSigns) | ((word << 1) & kRest);
-  const unsigned odd = (word & kSigns) | ((word >> 3) & kRest);
+  const unsigned even = lop3<(kA & kB) | kC>(word << 4, kSigns, (word << 1) & kRest);
+  const unsigned odd = lop3<(kA & kB) | kC>(word, kSigns, (word >> 3) & kRest);
   const unsigned scaled = fma_fp16(factors, kTwoTo14, 0u);
   values[0] = fma_fp16(permuted(even, 0u, 0x2404), scaled, 0u);
   values[1] = fma_fp16(permuted(odd, 0u, 0x2404), scaled, 0u);

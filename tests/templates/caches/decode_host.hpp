@@ -13,6 +13,7 @@
 #include "tests/templates/host/cuda/ptx/convert.cuh"
 #include "tests/templates/host/cuda/ptx/cp_async.cuh"
 #include "tests/templates/host/cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/lop3.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "tests/templates/host/cuda/ptx/mma.cuh"
 
