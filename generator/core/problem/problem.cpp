@@ -108,6 +108,12 @@ void check_latent_rows(const Problem& p) {
       dtype_name(p.dtype_q), dtype_name(p.dtype_kv), p.cache.v_in_k, p.head_dim_v, kColumns));
 }
 
+void check_has_cache(const Problem& p, const OpDescription& op) {
+  if (!op.has_cache)
+    refuse(fmt::format("dtype_kv is {}; op {} has no cache, and only a cache may be {}",
+                       dtype_name(p.dtype_kv), op.name, dtype_name(p.dtype_kv)));
+}
+
 // Caches of 4 bits have factors for groups of columns, and rows of whole 16 bytes.
 void check_packed_rows(const Problem& p) {
   const auto name = dtype_name(p.dtype_kv);
@@ -131,9 +137,7 @@ void check_packed_rows(const Problem& p) {
 }
 
 void check_kv_factors(const Problem& p, const OpDescription& op) {
-  if ((p.dtype_kv == Dtype::kInt8 || is_4_bit(p.dtype_kv)) && !op.has_cache)
-    refuse(fmt::format("dtype_kv is {}; op {} has no cache, and only a cache may be {}",
-                       dtype_name(p.dtype_kv), op.name, dtype_name(p.dtype_kv)));
+  if (p.dtype_kv == Dtype::kInt8) check_has_cache(p, op);
   if (is_4_bit(p.dtype_kv) || columns_of_factor(p.cache.kv_factors) > 0)
     return check_packed_rows(p);
   if (p.cache.kv_factors == KvFactors::kHeads) return;
@@ -200,6 +204,7 @@ void validate(const Problem& p) {
   check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   const OpDescription& op = describe(p.op);
+  if (is_4_bit(p.dtype_kv)) check_has_cache(p, op);
   op.validate(p);
   if (!op.has_gradients && p.backward.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {}; op {} has no gradients: must be qkv",
