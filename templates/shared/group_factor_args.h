@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of kernels over caches of 4 bits, on every target: the factors of their groups
-// of columns (shared/packed_rows.h).
+// of columns (shared/nibble_rows.h).
 //
 // | operand | shape                                                                             |
 // |---------|-----------------------------------------------------------------------------------|

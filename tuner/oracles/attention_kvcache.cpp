@@ -103,7 +103,7 @@ class CacheExpectation final : public Expectation {
   // Returns rows of the cache. Those of K hold their factors with kv_factors=latent.
   std::vector<float> cache_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
                                 int64_t first, int64_t end) const {
-    if (group() > 0) return packed_rows(tensor, view, page, first, end);
+    if (group() > 0) return nibble_rows(tensor, view, page, first, end);
     if (!has_latent_rows()) return tensor_rows(bench_.device, tensor, view, page, first, end);
     const OperandSpec& of_k = spec_of_role(Role::kK);
     const std::vector<uint8_t> all = row_bytes(of_k, view, page, first, end);
@@ -114,7 +114,7 @@ class CacheExpectation final : public Expectation {
     return rows;
   }
   // Returns rows of a 4-bit cache times the factors of their groups of columns.
-  std::vector<float> packed_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
+  std::vector<float> nibble_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
                                  int64_t first, int64_t end) const {
     const OperandSpec& factors =
         spec_of_role(tensor.role == Role::kK ? Role::kKGroups : Role::kVGroups);

@@ -6,7 +6,7 @@
 
 #include "generator/core/ops/ops.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 #include "tuner/fuzz/draw.hpp"
 
 namespace attune::testing {
@@ -45,8 +45,8 @@ void draw_dtypes(Random& random, Problem* p) {
 void draw_head_dims(Random& random, Problem* p) {
   p->head_dim_qk = p->head_dim_v = pick(random, {64, 128, 80, 96, 192, 256});
   if (is_4_bit(p->dtype_kv)) {
-    p->head_dim_qk = kPackedStep * up_to(one_in(3, random) ? 18 : 8, random);
-    p->head_dim_v = kPackedStep * up_to(one_in(3, random) ? 16 : 8, random);
+    p->head_dim_qk = kNibbleStep * up_to(one_in(3, random) ? 18 : 8, random);
+    p->head_dim_v = kNibbleStep * up_to(one_in(3, random) ? 16 : 8, random);
     if (one_in(2, random)) p->head_dim_v = std::min(p->head_dim_qk, kMaxHeadDimV);
     return;
   }

@@ -9,7 +9,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {

@@ -11,7 +11,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/latent_rows.h"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {

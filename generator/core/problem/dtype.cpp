@@ -7,7 +7,7 @@
 #include <array>
 
 #include "generator/core/system/error.hpp"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {
@@ -45,7 +45,7 @@ const DtypeRow& row_of(Dtype dtype) { return kDtypes.at(static_cast<size_t>(dtyp
 
 int dtype_bytes(Dtype dtype) { return row_of(dtype).bytes; }
 int stored_columns(Dtype dtype, int columns) {
-  return is_4_bit(dtype) ? packed_bytes(columns) : columns;
+  return is_4_bit(dtype) ? nibble_bytes(columns) : columns;
 }
 std::string_view dtype_name(Dtype dtype) { return row_of(dtype).name; }
 

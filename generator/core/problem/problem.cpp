@@ -12,7 +12,7 @@
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {
@@ -115,7 +115,7 @@ void check_has_cache(const Problem& p, const OpDescription& op) {
 }
 
 // Caches of 4 bits have factors for groups of columns, and rows of whole 16 bytes.
-void check_packed_rows(const Problem& p) {
+void check_nibble_rows(const Problem& p) {
   const auto name = dtype_name(p.dtype_kv);
   const int group = columns_of_factor(p.cache.kv_factors);
   if (!is_4_bit(p.dtype_kv))
@@ -131,15 +131,15 @@ void check_packed_rows(const Problem& p) {
                        name));
   for (const auto& [field, value] :
        {std::pair{"head_dim_qk", p.head_dim_qk}, {"head_dim_v", p.head_dim_v}})
-    if (value % kPackedStep != 0)
+    if (value % kNibbleStep != 0)
       refuse(fmt::format("{} is {} and dtype_kv is {}; must be a multiple of {}", field, value,
-                         name, kPackedStep));
+                         name, kNibbleStep));
 }
 
 void check_kv_factors(const Problem& p, const OpDescription& op) {
   if (p.dtype_kv == Dtype::kInt8) check_has_cache(p, op);
   if (is_4_bit(p.dtype_kv) || columns_of_factor(p.cache.kv_factors) > 0)
-    return check_packed_rows(p);
+    return check_nibble_rows(p);
   if (p.cache.kv_factors == KvFactors::kHeads) return;
   if (!op.has_cache || !is_8_bit(p.dtype_kv))
     refuse(

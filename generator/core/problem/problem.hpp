@@ -108,7 +108,7 @@ enum class KvFactors : int {
   // other columns of K in the type of q (templates/shared/latent_rows.h)
   kLatent = 3,
   // For 4 bits: a factor of e4m3 for each 16 or 32 columns of each key, which append_kv makes, times
-  // a factor as with kHeads (templates/shared/packed_rows.h)
+  // a factor as with kHeads (templates/shared/nibble_rows.h)
   kColumns16 = 4,
   kColumns32 = 5,
 };

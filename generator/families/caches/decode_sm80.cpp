@@ -26,7 +26,7 @@
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
 #include "templates/shared/layouts/decode_partition.h"
-#include "templates/shared/packed_rows.h"
+#include "templates/shared/nibble_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {

@@ -8,7 +8,7 @@
 #include "cpu/decode/decode_products.hpp"
 #include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
 #include "cpu/decode/latent_rows.hpp"
-#include "cpu/decode/packed_rows.hpp"  // where kGroupFactors, else none/
+#include "cpu/decode/nibble_rows.hpp"  // where kGroupFactors, else none/
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -152,7 +152,7 @@ class BlockReader {
         if constexpr (kLatentRows)
           load_latent_row<kHeadDim>(from, to);
         else if constexpr (kGroupFactors)
-          load_packed_row<kHeadDim>(from, groups_, first + key, of, to);
+          load_nibble_row<kHeadDim>(from, groups_, first + key, of, to);
         else
           load_row<kDtypeKv, kHeadDim>(from, 0, to);
         step->rows[key] = reinterpret_cast<const KvElement*>(to);

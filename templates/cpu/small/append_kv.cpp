@@ -10,7 +10,7 @@
 #include "shared/append_rows.h"
 #include "shared/grouped_arguments.h"
 #include "shared/key_factors.h"
-#include "shared/packed_rows.h"
+#include "shared/nibble_rows.h"
 
 namespace attune {
 
@@ -129,7 +129,7 @@ inline void pack_row(const float* values, float unit, unsigned char* codes,
     factors[first / kGroupColumns] = factor;
     const float divisor = group_factor(factor) * unit;
     const auto code = [&](int i) {
-      return divisor == 0 ? 0 : packed_code<kDtypeKv>(values[i] / divisor);
+      return divisor == 0 ? 0 : nibble_code<kDtypeKv>(values[i] / divisor);
     };
     for (int i = first; i < first + kGroupColumns; i += 2)
       codes[i / 2] = static_cast<unsigned char>(code(i) | code(i + 1) << 4);

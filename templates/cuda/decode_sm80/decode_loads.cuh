@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_rings.cuh"
-#include "cuda/decode_sm80/packed_copies.cuh"  // where kGroupFactors, else none/
+#include "cuda/decode_sm80/nibble_copies.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
@@ -215,7 +215,7 @@ class DecodeLoads {
     if constexpr (kGroupFactors) {
       const int keys = length_ - tile_ * kKeys;
       const int own = min(static_cast<int>(threadIdx.x) % kKeys, keys - 1);
-      copy_packed_tile(slot, parts_.base, inside(page_), row_in_page(tile_ * kKeys + own), head_,
+      copy_nibble_tile(slot, parts_.base, inside(page_), row_in_page(tile_ * kKeys + own), head_,
                        keys, policy_);
     } else {
       copy_chunks(slot);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of groups of columns in a decode kernel over caches of 4 bits (shared/packed_rows.h).
+// Factors of groups of columns in a decode kernel over caches of 4 bits (shared/nibble_rows.h).
 // Shared memory holds the rows of factors of a slot's keys, first of K, then of V. Keys and values
 // are multiplied by factors where codes become fp16 (products_4bit.cuh). There a factor is its
 // e4m3 bits as the bits of an fp16: the factor times 2^-8. The scale of scores and the end of rows
@@ -7,12 +7,12 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/packed_copies.cuh"
+#include "cuda/decode_sm80/nibble_copies.cuh"
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "shared/group_factor_args.h"
-#include "shared/packed_rows.h"
+#include "shared/nibble_rows.h"
 
 namespace attune {
 
@@ -60,7 +60,7 @@ class GroupRing {
   static __device__ __forceinline__ void copy_row(unsigned to, const OperandView& view, int page,
                                                   int row, int kv_head, bool exists) {
     constexpr int kOnce = group_row_alignment(kBytes);
-    const char* const from = packed_row(view, page, row, kv_head);
+    const char* const from = nibble_row(view, page, row, kv_head);
 #pragma unroll
     for (int i = 0; i < kBytes; i += kOnce) {
       if constexpr (kOnce == 4) cp_async_4(to + i, from + i, exists ? 4 : 0);

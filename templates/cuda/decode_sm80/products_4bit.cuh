@@ -8,7 +8,7 @@
 //      tiles twice.
 // Codes become fp16 by their bits, without conversions: int4 has offsets that one fma removes while
 // it multiplies by the factor; e2m1 has the format of fp16 with a smaller exponent. The values are
-// exact (shared/packed_rows.h).
+// exact (shared/nibble_rows.h).
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
@@ -52,7 +52,7 @@ __device__ __forceinline__ void e2m1_to_fp16(unsigned word, unsigned factors,
   values[3] = fma_fp16(odd & 0xFF00FF00u, scaled, 0u);
 }
 
-__device__ __forceinline__ void packed_to_fp16(unsigned word, unsigned factors,
+__device__ __forceinline__ void nibbles_to_fp16(unsigned word, unsigned factors,
                                                unsigned (&values)[4]) {
   if constexpr (kDtypeKv == Dtype::kInt4)
     int4_to_fp16(word, factors, values);
@@ -91,7 +91,7 @@ struct CacheProducts<4> {
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         unsigned values[4];
-        packed_to_fp16(b[2 * tile + chunk], groups.at(n + tile, step / 2 + chunk), values);
+        nibbles_to_fp16(b[2 * tile + chunk], groups.at(n + tile, step / 2 + chunk), values);
         mma<kMath>(scores[n + tile], q[2 * chunk], values[0], values[1]);
         mma<kMath>(scores[n + tile], q[2 * chunk + 1], values[2], values[3]);
       }
@@ -108,8 +108,8 @@ struct CacheProducts<4> {
     for (int chunk = 0; chunk < 2; ++chunk) {
       if (n + 4 * chunk >= kTiles) continue;
       unsigned low[4], high[4];
-      packed_to_fp16(b[2 * chunk], groups.at(0, n / 4 + chunk), low);
-      packed_to_fp16(b[2 * chunk + 1], groups.at(1, n / 4 + chunk), high);
+      nibbles_to_fp16(b[2 * chunk], groups.at(0, n / 4 + chunk), low);
+      nibbles_to_fp16(b[2 * chunk + 1], groups.at(1, n / 4 + chunk), high);
 #pragma unroll
       for (int i = 0; i < 4; ++i) mma<kMath>(output[n + 4 * chunk + i], p, low[i], high[i]);
     }

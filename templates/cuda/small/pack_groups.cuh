@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stores rows of append_kv in caches of 4 bits: codes, and the factors of their groups of columns
-// (shared/packed_rows.h). Each lane of a row has eight columns per step, so two or four lanes share
+// (shared/nibble_rows.h). Each lane of a row has eight columns per step, so two or four lanes share
 // a factor.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "shared/append_rows.h"
 #include "shared/group_factor_args.h"
 #include "shared/layouts/quantise_layout.h"
-#include "shared/packed_rows.h"
+#include "shared/nibble_rows.h"
 
 namespace attune {
 
@@ -61,7 +61,7 @@ __device__ __forceinline__ void pack_eight(const float (&values)[8], int column,
   unsigned word = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    word |= (divisor == 0.0f ? 0u : packed_code<kDtypeKv>(__fdiv_rn(values[i], divisor))) << 4 * i;
+    word |= (divisor == 0.0f ? 0u : nibble_code<kDtypeKv>(__fdiv_rn(values[i], divisor))) << 4 * i;
   *reinterpret_cast<unsigned*>(codes + column / 2) = word;
   if (column % kGroupColumns == 0) factors[column / kGroupColumns] = factor;
 }

@@ -31,9 +31,9 @@ struct Case {
     for (int i = 0; i < count; ++i) store_element(kDtypeQ, tensor->data(), i, normal(random));
   }
   // Draws codes of 4 bits, and factors of e4m3 with zeros among them.
-  void draw_packed(std::vector<Vector16>* codes, std::vector<unsigned char>* groups, int columns) {
+  void draw_nibbles(std::vector<Vector16>* codes, std::vector<unsigned char>* groups, int columns) {
     const int rows = pages() * kRowsOfPage * kKvHeads;
-    codes->assign(static_cast<size_t>(rows * packed_bytes(columns) / 16), {});
+    codes->assign(static_cast<size_t>(rows * nibble_bytes(columns) / 16), {});
     for (Vector16& some : *codes)
       for (unsigned& word : some.word) word = static_cast<unsigned>(random());
     std::uniform_real_distribution<float> factor(0.1F, 0.4F);
@@ -46,8 +46,8 @@ struct Case {
   void make() {
     draw(&q, kBatch * DECODE_ROWS * kQHeads * kHeadDimQk);
     if constexpr (kGroupFactors) {
-      draw_packed(&k, &k_groups, kHeadDimQk);
-      draw_packed(&v, &v_groups, kHeadDimV);
+      draw_nibbles(&k, &k_groups, kHeadDimQk);
+      draw_nibbles(&v, &v_groups, kHeadDimV);
     } else {
       draw(&k, pages() * kRowsOfPage * kKvHeads * kHeadDimQk);
       draw(&v, pages() * kRowsOfPage * kKvHeads * kHeadDimV);
@@ -83,7 +83,7 @@ struct Case {
     CacheArgs cache{};
     cache.kv_lengths = lengths.data(), cache.num_pages = pages();
     cache.page_table = table.data(), cache.page_table_stride = table_width();
-#ifdef DECODE_PACKED
+#ifdef DECODE_NIBBLES
     ScaleArgs scales{};
     scales.k_scale = scales.v_scale = {heads, 0, 1, 0, 1};
     const int k_row = group_row_bytes(kHeadDimQk, kGroupColumns);
@@ -101,11 +101,11 @@ struct Case {
 #ifdef DECODE_LISTS
         KeyListArgs of_rows{lists.data(), counts.data(), DECODE_LIST, 0, DECODE_LIST};
 #endif
-#if defined(DECODE_LISTS) && defined(DECODE_PACKED)
+#if defined(DECODE_LISTS) && defined(DECODE_NIBBLES)
         attune_kernel(args, scales, cache, of_rows, groups);
 #elif defined(DECODE_LISTS)
         attune_kernel(args, cache, of_rows);
-#elif defined(DECODE_PACKED)
+#elif defined(DECODE_NIBBLES)
         attune_kernel(args, scales, cache, groups);
 #else
         attune_kernel(args, cache);

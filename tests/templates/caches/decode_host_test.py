@@ -50,7 +50,7 @@ class DecodeHost(unittest.TestCase):
             if "key_indices" in problem:
                 values["LISTS"] = 1
             if "kv_factors" in problem:
-                values["PACKED"] = 1
+                values["NIBBLES"] = 1
             folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
             subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
                             *(f"-DDECODE_{name}={value}" for name, value in values.items()),

@@ -9,8 +9,8 @@ _DTYPE_NAMES = {
     "bfloat16": "bf16"}
 DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8", "int4", "e2m1")  # in attune_dtype's order
 FP8_NAMES = ("e4m3", "e5m2")
-PACKED_NAMES = ("int4", "e2m1")  # two codes in a byte
-NARROW_NAMES = (*FP8_NAMES, "int8", *PACKED_NAMES)  # int8 and those after it: only caches have them
+NIBBLE_NAMES = ("int4", "e2m1")  # two codes in a byte
+NARROW_NAMES = (*FP8_NAMES, "int8", *NIBBLE_NAMES)  # int8 and those after it: only caches have them
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
 DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch, num_heads, head_dim, seqlen]"}
 

@@ -73,7 +73,7 @@ def bind_groups(call, cache, like, groups, given, written=False):
                              f"{columns} columns")
         if strides[3] != 1 and wanted[3] > 1:
             raise ValueError(f"{name} has stride {strides[3]} in its last axis; must be 1")
-        page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
+        page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides[:3], shape))
         setattr(cache, name, module.Tensor(tensors.address(name, tensor, written), page, key, head))
 
 

@@ -102,7 +102,7 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, codes, name_of_q="q"):
                 f"{name} is {found}{k_too} and {name_of_q} is {of_q}; {name_of_q}, k_cache and v_cache must be the "
                 f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2, int8, int4 or e2m1 with a {name_of_q} of bf16 or "
                 f"fp16")
-    if (caches[0] in tensors.PACKED_NAMES) != (codes > 1):
+    if (caches[0] in tensors.NIBBLE_NAMES) != (codes > 1):
         given = "None; must be the factors of its groups of columns" if codes == 1 else \
             "given; must be None: only caches of int4 and e2m1 have them"
         raise ValueError(f"k_cache is {caches[0]} and k_factors is {given}")

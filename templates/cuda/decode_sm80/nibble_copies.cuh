@@ -19,7 +19,7 @@ __device__ __forceinline__ OperandView view_of_lane(bool takes_second, const Ope
           takes_second ? second.row_stride : first.row_stride,
           takes_second ? second.head_stride : first.head_stride};
 }
-__device__ __forceinline__ const char* packed_row(const OperandView& view, int page, int row,
+__device__ __forceinline__ const char* nibble_row(const OperandView& view, int page, int row,
                                                   int kv_head) {
   return static_cast<const char*>(view.data) + page * view.batch_stride + row * view.row_stride +
          kv_head * view.head_stride;
@@ -27,7 +27,7 @@ __device__ __forceinline__ const char* packed_row(const OperandView& view, int p
 
 // The chunks of a tile's rows.
 template <class Tile>
-__device__ __forceinline__ void copy_packed_rows(unsigned to, const char* own, int first_lane,
+__device__ __forceinline__ void copy_nibble_rows(unsigned to, const char* own, int first_lane,
                                                  int keys, L2Policy policy) {
   constexpr int kChunks = Tile::kCachedBytes / 16;
   const auto address = reinterpret_cast<unsigned long long>(own);
@@ -48,16 +48,16 @@ __device__ __forceinline__ void copy_packed_rows(unsigned to, const char* own, i
 
 // Copies a tile: lane % kKeys is the lane's key, which lies in row `row` of `page`; `keys` of the
 // tile exist.
-__device__ __forceinline__ void copy_packed_tile(unsigned slot, const AttentionArgs& args, int page,
+__device__ __forceinline__ void copy_nibble_tile(unsigned slot, const AttentionArgs& args, int page,
                                                  int row, int kv_head, int keys, L2Policy policy) {
   if constexpr (kKeys == 16) {
     const bool is_v = threadIdx.x % 32 >= 16;
-    const char* const own = packed_row(view_of_lane(is_v, args.k, args.v), page, row, kv_head);
-    copy_packed_rows<KTile>(slot, own, 0, keys, policy);
-    copy_packed_rows<VTile>(slot + kValuesAt, own, 16, keys, policy);
+    const char* const own = nibble_row(view_of_lane(is_v, args.k, args.v), page, row, kv_head);
+    copy_nibble_rows<KTile>(slot, own, 0, keys, policy);
+    copy_nibble_rows<VTile>(slot + kValuesAt, own, 16, keys, policy);
   } else {
-    copy_packed_rows<KTile>(slot, packed_row(args.k, page, row, kv_head), 0, keys, policy);
-    copy_packed_rows<VTile>(slot + kValuesAt, packed_row(args.v, page, row, kv_head), 0, keys,
+    copy_nibble_rows<KTile>(slot, nibble_row(args.k, page, row, kv_head), 0, keys, policy);
+    copy_nibble_rows<VTile>(slot + kValuesAt, nibble_row(args.v, page, row, kv_head), 0, keys,
                             policy);
   }
 }

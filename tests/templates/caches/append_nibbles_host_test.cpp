@@ -82,7 +82,7 @@ struct Half {
   }
 };
 
-TEST(AppendPacked, CodesAndFactorsFollowFromRows) {
+TEST(AppendNibbles, CodesAndFactorsFollowFromRows) {
   std::mt19937 random(3);
   Half k(kHeadDimQk, random), v(kHeadDimV, random);
   float heads[kHeads] = {0.7F, 1.9F};

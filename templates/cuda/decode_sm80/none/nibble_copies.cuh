@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches of more than 4 bits: packed_copies.cuh without effect.
+// Caches of more than 4 bits: nibble_copies.cuh without effect.
 #pragma once
 
 namespace none {
 
 template <class... Rest>
-__device__ __forceinline__ void copy_packed_tile(const Rest&...) {}
+__device__ __forceinline__ void copy_nibble_tile(const Rest&...) {}
 
 }  // namespace none
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads rows of 4-bit caches and the factors of their groups of columns (shared/packed_rows.h).
+// Reads rows of 4-bit caches and the factors of their groups of columns (shared/nibble_rows.h).
 #pragma once
 
 #include "cpu/decode/decode_rows.hpp"
 #include "shared/grouped_arguments.h"
-#include "shared/packed_rows.h"
+#include "shared/nibble_rows.h"
 
 namespace attune {
 
@@ -43,7 +43,7 @@ struct GroupPlaces {
 
 // Loads a row's columns as fp32.
 template <int kHeadDim>
-inline void load_packed_row(const unsigned char* codes, const GroupRows& groups, int place,
+inline void load_nibble_row(const unsigned char* codes, const GroupRows& groups, int place,
                             int head, Floats* to) {
   const unsigned char* const factors = groups.row(place, head);
   auto* const values = reinterpret_cast<float*>(to);
@@ -51,8 +51,8 @@ inline void load_packed_row(const unsigned char* codes, const GroupRows& groups,
     const float factor = group_factor(factors[first / kGroupColumns]);
     for (int i = 0; i < kGroupColumns / 2; ++i) {
       const unsigned two = codes[first / 2 + i];
-      values[first + 2 * i] = packed_value<kDtypeKv>(two) * factor;
-      values[first + 2 * i + 1] = packed_value<kDtypeKv>(two >> 4) * factor;
+      values[first + 2 * i] = nibble_value<kDtypeKv>(two) * factor;
+      values[first + 2 * i + 1] = nibble_value<kDtypeKv>(two >> 4) * factor;
     }
   }
 }

@@ -26,9 +26,9 @@
 
 namespace attune {
 
-// Returns the bytes of a row of codes; head dims are multiples of kPackedStep.
-constexpr int kPackedStep = 32;
-ATTUNE_HOST_DEVICE constexpr int packed_bytes(int columns) { return columns / 2; }
+// Returns the bytes of a row of codes; head dims are multiples of kNibbleStep.
+constexpr int kNibbleStep = 32;
+ATTUNE_HOST_DEVICE constexpr int nibble_bytes(int columns) { return columns / 2; }
 
 // Returns the bytes of a row of factors, one for each `group` columns.
 ATTUNE_HOST_DEVICE constexpr int group_row_bytes(int columns, int group) {
@@ -55,7 +55,7 @@ ATTUNE_HOST_DEVICE inline float group_factor(unsigned char code) {
 
 // Returns the value of a code of 4 bits.
 template <Dtype kDtype>
-ATTUNE_HOST_DEVICE inline float packed_value(unsigned code) {
+ATTUNE_HOST_DEVICE inline float nibble_value(unsigned code) {
   if constexpr (kDtype == Dtype::kInt4)
     return static_cast<float>(static_cast<int>((code & 15u) ^ 8u) - 8);
   const unsigned low = code & 7u;  // 0, 0.5, 1, 1.5, 2, 3, 4, 6
@@ -66,7 +66,7 @@ ATTUNE_HOST_DEVICE inline float packed_value(unsigned code) {
 // Returns the code of a quotient, rounded to nearest even and clamped: a magnitude has the number
 // of midpoints below it. NaN becomes 0.
 template <Dtype kDtype>
-ATTUNE_HOST_DEVICE inline unsigned packed_code(float quotient) {
+ATTUNE_HOST_DEVICE inline unsigned nibble_code(float quotient) {
   const float size = quotient < 0.0f ? -quotient : quotient;
   unsigned above = 0;
   if constexpr (kDtype == Dtype::kInt4) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches without factors of groups of columns: packed_rows.hpp without effect.
+// Caches without factors of groups of columns: nibble_rows.hpp without effect.
 #pragma once
 
 #include "cpu/parts/none/features.hpp"
@@ -22,6 +22,6 @@ struct GroupPlaces {
 };
 
 template <int kHeadDim, class Codes, class Vectors>
-inline void load_packed_row(const Codes*, GroupRows, int, int, Vectors*) {}
+inline void load_nibble_row(const Codes*, GroupRows, int, int, Vectors*) {}
 
 }  // namespace none
