@@ -16,7 +16,7 @@
 
 #include "generator/core/problem/kernel_spec.hpp"
 #include "generator/core/problem/problem.hpp"
-#include "templates/shared/grouped_arguments.h"
+#include "templates/shared/listed_arguments.h"
 
 namespace attune {
 

@@ -172,8 +172,8 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
   }
   constants.push_back({"bool",
                        factors == KvFactors::kHeads || group > 0 ? "kHeadFactors"
-                       : factors == KvFactors::kLatent ? "kLatentRows"
-                                                       : "kKeyFactors",
+                       : factors == KvFactors::kLatent           ? "kLatentRows"
+                                                                 : "kKeyFactors",
                        "true"});
   if (spec.cache.kv_factors == KvFactors::kMade)
     constants.push_back({"bool", "kMakesFactors", "true"});

@@ -136,9 +136,9 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
     return;
   }
   if (!x.has_factors())
-    refuse(
-        fmt::format("{} is given, but its tensor is {}; must be NULL unless the tensor has 8 or 4 bits",
-                    x.name, dtype_name(x.dtype)));
+    refuse(fmt::format(
+        "{} is given, but its tensor is {}; must be NULL unless the tensor has 8 or 4 bits", x.name,
+        dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
   Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},

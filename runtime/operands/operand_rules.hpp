@@ -52,7 +52,7 @@ class OperandRules {
     bool empty = false;
     bool has_usual = false;  // `usual` is allowed
     uint64_t alignment = kOperandAlignment;
-    OperandView usual;       // strides of the default layout, which most calls have
+    OperandView usual;  // strides of the default layout, which most calls have
     Strided layout;
     bool allows(const OperandView& given) const noexcept;
   };

@@ -8,7 +8,7 @@
 
 #include "generator/core/problem/op.hpp"
 #include "generator/score/features/score_operands.hpp"
-#include "templates/shared/grouped_arguments.h"
+#include "templates/shared/listed_arguments.h"
 
 namespace attune {
 

@@ -21,10 +21,17 @@
 // factor must be 0. The code 0x7f, NaN in e4m3, is read as 480.
 #pragma once
 
+#include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 #include "shared/host_device.h"
 
 namespace attune {
+
+// Launch arguments of kernels over caches of 4 bits: the factors of K and V. Shape: [pages,
+// page_size, num_heads_kv, bytes of a row]; without pages [slots, seqlen_kv, num_heads_kv, bytes].
+struct GroupFactorArgs {
+  OperandView k, v;  // strides in bytes
+};
 
 // Returns the bytes of a row of codes; head dims are multiples of kNibbleStep.
 constexpr int kNibbleStep = 32;

@@ -54,8 +54,8 @@ float usual_lse(const Problem& problem) {
 size_t index_of(Role role) { return static_cast<size_t>(role); }
 uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
-// Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored; codes of
-// 4 bits reach to about three times the deviation.
+// Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored; codes
+// of 4 bits reach to about three times the deviation.
 float usual_factor(Dtype dtype) {
   return dtype == Dtype::kInt8 ? 1.0F / 32 : is_4_bit(dtype) ? 0.5F : 1.0F;
 }
@@ -163,9 +163,9 @@ void Inputs::fill_with(const OperandSpec& tensor, int64_t count, const std::stri
 
 void Inputs::open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count) {
   if (problem.cache.kv_factors == KvFactors::kLatent && tensor.role == Role::kK)
-    return fill_with(tensor, count,
-                     latent_values(problem, kTableSize / tensor.columns,
-                                   seed_ + stream_of(tensor.role)));
+    return fill_with(
+        tensor, count,
+        latent_values(problem, kTableSize / tensor.columns, seed_ + stream_of(tensor.role)));
   if (tensor.by_head && !tensor.written)
     return fill_with(tensor, count, group_factors(kTableSize, seed_ + stream_of(tensor.role)));
   const int64_t bytes = count * set_bytes(tensor);

@@ -226,8 +226,8 @@ class AppendExpectation final : public Expectation {
   }
 
   std::vector<Value> values_of(Role role, const Row& row, int head) const {
-    const float* const from = given_.at(role == Role::kK ? Role::kNewK : Role::kNewV)
-                                  .at(row.batch, row.row, head);
+    const float* const from =
+        given_.at(role == Role::kK ? Role::kNewK : Role::kNewV).at(row.batch, row.row, head);
     const bool turns = role == Role::kK && problem_.append.rotary != ScoreTensor::kNone;
     std::vector<Value> values;
     for (int i = 0; i < (role == Role::kK ? problem_.head_dim_qk : problem_.head_dim_v); ++i)
@@ -256,8 +256,7 @@ class AppendExpectation final : public Expectation {
                  if (group > 0)
                    factor *= of_groups.at({&row, head})[i / static_cast<size_t>(group)];
                  const auto share = [&](double value) { return factor == 0 ? 0 : value / factor; };
-                 add(cache.name, cache.dtype,
-                     {share(values[i].want), share(values[i].magnitude)},
+                 add(cache.name, cache.dtype, {share(values[i].want), share(values[i].magnitude)},
                      load_element(cache.dtype, at, static_cast<int64_t>(i)), row, head,
                      static_cast<int>(i));
                }
@@ -337,7 +336,7 @@ class AppendExpectation final : public Expectation {
   void add(const char* name, Dtype dtype, Value value, float got, const Row& row, int head,
            int column) {
     const double largest = is_narrow(dtype) ? static_cast<double>(largest_code_value(dtype))
-                                           : std::numeric_limits<double>::max();
+                                            : std::numeric_limits<double>::max();
     const double lowest = dtype == Dtype::kInt8 ? -largest - 1 : -largest;
     const double want = std::clamp(value.want, lowest, largest);
     const double allowed =

@@ -119,9 +119,8 @@ class CacheExpectation final : public Expectation {
     const OperandSpec& factors =
         spec_of_role(tensor.role == Role::kK ? Role::kKGroups : Role::kVGroups);
     const std::vector<uint8_t> codes = row_bytes(tensor, view, page, first, end);
-    const std::vector<float> of_groups =
-        tensor_rows(bench_.device, factors, bench_.inputs.set(0).*tensor_of(factors.role), page,
-                    first, end);
+    const std::vector<float> of_groups = tensor_rows(
+        bench_.device, factors, bench_.inputs.set(0).*tensor_of(factors.role), page, first, end);
     const int64_t columns = columns_of(tensor);
     std::vector<float> rows;
     for (int64_t row = 0; row < (end - first) * tensor.heads; ++row)

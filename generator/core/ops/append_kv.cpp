@@ -64,9 +64,9 @@ OperandList operands(const Problem& p) {
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk};
   OperandList all{k.of_packed(p.cache.packed_q), v.of_packed(p.cache.packed_q),
                   written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv,
-                         stored_columns(p.dtype_kv, p.head_dim_qk)}),
-                written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv,
-                         stored_columns(p.dtype_kv, p.head_dim_v)})};
+                           stored_columns(p.dtype_kv, p.head_dim_qk)}),
+                  written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv,
+                           stored_columns(p.dtype_kv, p.head_dim_v)})};
   if (p.append.rotary != ScoreTensor::kNone) {
     const Dtype dtype = p.append.rotary == ScoreTensor::kFp32   ? Dtype::kFp32
                         : p.append.rotary == ScoreTensor::kBf16 ? Dtype::kBf16

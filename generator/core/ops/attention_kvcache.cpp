@@ -35,10 +35,11 @@ void check_dtypes(const Problem& p, const char* op) {
     if (is_narrow(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
-          fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
-                      "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2, int8, int4 or e2m1{}",
-                      name, dtype_name(dtype), dtype_name(p.dtype_q), op,
-                      p.op == Op::kAttentionKvCache ? ", and o fp32" : ""));
+          fmt::format(
+              "{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
+              "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2, int8, int4 or e2m1{}",
+              name, dtype_name(dtype), dtype_name(p.dtype_q), op,
+              p.op == Op::kAttentionKvCache ? ", and o fp32" : ""));
 }
 
 // Features indexed by a call's row and key numbers would need an offset per request.
@@ -105,7 +106,7 @@ OperandList operands(const Problem& p) {
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk};
   const bool is_latent = p.cache.kv_factors == KvFactors::kLatent;
   const int columns = is_latent ? latent_row_bytes(p.head_dim_qk, p.head_dim_v)
-                                    : stored_columns(p.dtype_kv, p.head_dim_qk);
+                                : stored_columns(p.dtype_kv, p.head_dim_qk);
   const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, columns};
   const OperandSpec v{
       Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, stored_columns(p.dtype_kv, p.head_dim_v)};

@@ -54,8 +54,10 @@ Dtype parse_dtype(std::string_view text) {
     if (row.name == text) return row.dtype;
   for (const Alias& alias : kAliases)
     if (alias.text == text) return alias.dtype;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2, int8, int4 or e2m1", text));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2, int8, int4 or e2m1",
+                  text));
 }
 
 bool is_8_bit(Dtype dtype) { return is_narrow(dtype) && !is_4_bit(dtype); }

@@ -107,9 +107,9 @@ uint8_t to_e2m1(float value) {
 
 float from_e2m1(uint8_t code) {
   const int exponent = (code >> 1) & 3, mantissa = code & 1;
-  const float magnitude = exponent == 0 ? 0.5F * static_cast<float>(mantissa)
-                                        : std::ldexp(1 + 0.5F * static_cast<float>(mantissa),
-                                                     exponent - 1);
+  const float magnitude = exponent == 0
+                              ? 0.5F * static_cast<float>(mantissa)
+                              : std::ldexp(1 + 0.5F * static_cast<float>(mantissa), exponent - 1);
   return (code & 8) != 0 ? -magnitude : magnitude;
 }
 

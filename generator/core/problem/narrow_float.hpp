@@ -31,8 +31,8 @@ float from_int4(uint8_t code);
 uint8_t to_e2m1(float value);  // sign, two bits of exponent, one of mantissa
 float from_e2m1(uint8_t code);
 
-// Access the element at `index` of an array. A byte has two elements of 4 bits, the first in its low
-// bits.
+// Access the element at `index` of an array. A byte has two elements of 4 bits, the first in its
+// low bits.
 void store_element(Dtype dtype, void* array, int64_t index, float value);
 float load_element(Dtype dtype, const void* array, int64_t index);
 

@@ -41,10 +41,10 @@ enum class Role : int {
 inline constexpr int kNumRoles = 21;
 
 // The slots of tensors, then the slots of scale factors with their names in messages.
-inline constexpr Role kTensorRoles[] = {
-    Role::kQ,  Role::kK,       Role::kV,    Role::kO,    Role::kDout, Role::kDq,     Role::kDk,
-    Role::kDv, Role::kDscores, Role::kNewK, Role::kNewV, Role::kCos,  Role::kSin,    Role::kKGroups,
-    Role::kVGroups};
+inline constexpr Role kTensorRoles[] = {Role::kQ,       Role::kK,       Role::kV,      Role::kO,
+                                        Role::kDout,    Role::kDq,      Role::kDk,     Role::kDv,
+                                        Role::kDscores, Role::kNewK,    Role::kNewV,   Role::kCos,
+                                        Role::kSin,     Role::kKGroups, Role::kVGroups};
 struct FactorRole {
   Role role;
   const char* name;

@@ -119,16 +119,18 @@ void check_nibble_rows(const Problem& p) {
   const auto name = dtype_name(p.dtype_kv);
   const int group = columns_of_factor(p.cache.kv_factors);
   if (!is_4_bit(p.dtype_kv))
-    refuse(fmt::format("kv_factors is {} and dtype_kv is {}; must be heads, keys, made or latent: "
-                       "only 4-bit caches have factors for columns",
-                       kv_factors_name(p.cache.kv_factors), name));
+    refuse(
+        fmt::format("kv_factors is {} and dtype_kv is {}; must be heads, keys, made or latent: "
+                    "only 4-bit caches have factors for columns",
+                    kv_factors_name(p.cache.kv_factors), name));
   if (group == 0)
     refuse(fmt::format("dtype_kv is {} and kv_factors is {}; must be columns16 or columns32", name,
                        kv_factors_name(p.cache.kv_factors)));
   if (p.cache.v_in_k)
-    refuse(fmt::format("dtype_kv is {} and v_in_k is 1; v_in_k must be 0: latent caches have 16 or "
-                       "8 bits",
-                       name));
+    refuse(
+        fmt::format("dtype_kv is {} and v_in_k is 1; v_in_k must be 0: latent caches have 16 or "
+                    "8 bits",
+                    name));
   for (const auto& [field, value] :
        {std::pair{"head_dim_qk", p.head_dim_qk}, {"head_dim_v", p.head_dim_v}})
     if (value % kNibbleStep != 0)
@@ -294,7 +296,8 @@ int columns_of_factor(KvFactors factors) {
 KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
-  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys, made, latent, columns16 or columns32", text));
+  refuse(fmt::format(
+      "kv_factors is \"{}\"; must be heads, keys, made, latent, columns16 or columns32", text));
 }
 
 std::string_view key_indices_name(KeyIndices indices) {

@@ -107,8 +107,8 @@ enum class KvFactors : int {
   // Each row holds its factors: the 8-bit columns of V, a factor for every 128 of these, then the
   // other columns of K in the type of q (templates/shared/latent_rows.h)
   kLatent = 3,
-  // For 4 bits: a factor of e4m3 for each 16 or 32 columns of each key, which append_kv makes, times
-  // a factor as with kHeads (templates/shared/nibble_rows.h)
+  // For 4 bits: a factor of e4m3 for each 16 or 32 columns of each key, which append_kv makes,
+  // times a factor as with kHeads (templates/shared/nibble_rows.h)
   kColumns16 = 4,
   kColumns32 = 5,
 };

@@ -90,9 +90,9 @@ int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
 }
 int group_bytes(const KernelSpec& spec, const Config& config) {
   const int group = columns_of_factor(spec.cache.kv_factors);
-  return group == 0 ? 0
-                    : group_rows_bytes(as_int(config, "keys"), spec.head_dim_qk, spec.head_dim_v,
-                                         group);
+  return group == 0
+             ? 0
+             : group_rows_bytes(as_int(config, "keys"), spec.head_dim_qk, spec.head_dim_v, group);
 }
 // Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which
 // puts them into different banks.
@@ -395,12 +395,13 @@ class DecodeSm80 final : public KernelTemplate {
     const bool together = config.at("loads") == kTogether;
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
-        step.tensor_maps.push_back({.tensor = operand,
-                                    .box_columns = stored_columns(spec.dtype_kv, columns_of_panel(spec)),
-                                    .box_rows = together ? 1 : as_int(config, "keys"),
-                                    .box_heads = warps_of_ring(config),
-                                    .fetches_around = false,
-                                    .of_pages = true});
+        step.tensor_maps.push_back(
+            {.tensor = operand,
+             .box_columns = stored_columns(spec.dtype_kv, columns_of_panel(spec)),
+             .box_rows = together ? 1 : as_int(config, "keys"),
+             .box_heads = warps_of_ring(config),
+             .fetches_around = false,
+             .of_pages = true});
     return {.steps = {step},
             .workspace = {{.name = "tickets", .zeroed = true},
                           {.name = "parts", .zeroed = config.at("waits") != 0}}};
@@ -489,10 +490,11 @@ class DecodeSm80 final : public KernelTemplate {
         return fmt::format("{} is {}; this template serves multiples of {}", field, value,
                            kStepOfHeadDims);
     if (is_4_bit(spec.dtype_kv) && is_wide(spec))
-      return fmt::format("dtype_kv is {} and head_dim_qk is {}; this template serves 4-bit caches "
-                         "with head dims up to {}",
-                         dtype_name(spec.dtype_kv), std::max(spec.head_dim_qk, spec.head_dim_v),
-                         kDecodeNarrowHead);
+      return fmt::format(
+          "dtype_kv is {} and head_dim_qk is {}; this template serves 4-bit caches "
+          "with head dims up to {}",
+          dtype_name(spec.dtype_kv), std::max(spec.head_dim_qk, spec.head_dim_v),
+          kDecodeNarrowHead);
     return std::nullopt;
   }
 };

@@ -50,9 +50,9 @@
  * attune_problem.cache.kv_factors says how many factors k_scale and v_scale have. GPU kernels
  * convert q and such keys to fp16: an element of q beyond 65504 counts as 65504.
  *
- * 4 bits: dtype_kv may also be int4 or e2m1, with kv_factors COLUMNS16 or COLUMNS32 and head dims in
- * multiples of 32. A row of k or v is head_dim / 2 bytes: byte i has column 2 i in its low 4 bits
- * and column 2 i + 1 in its high ones. Strides count bytes. The value of a column is
+ * 4 bits: dtype_kv may also be int4 or e2m1, with kv_factors COLUMNS16 or COLUMNS32. Head dims are
+ * then multiples of 32. A row of k or v is head_dim / 2 bytes: byte i has column 2 i in its low 4
+ * bits and column 2 i + 1 in its high ones. Strides count bytes. The value of a column is
  *   code * factor of its 16 or 32 columns (k_factors, v_factors) * factor of its head (k_scale,
  *   v_scale; with no address: 1)
  * ATTUNE_APPEND_KV computes the codes and k_factors from rows and k_scale.
@@ -68,7 +68,7 @@
 extern "C" {
 #endif
 
-/* How many factors an 8-bit or 4-bit cache has. Those in k_scale and v_scale: the factor of the key in row r of
+/* The factors of an 8-bit or 4-bit cache. In k_scale and v_scale, the factor of the key in row r of
  * page (or slot) p and head h is at
  *   data[p * batch_stride + h / heads_per_scale * head_stride + r * block_stride]
  * If block_stride is 0, all keys of a page share a factor. With packed_kv, p is 0 and r counts the
@@ -92,7 +92,7 @@ typedef enum attune_kv_factors {
    * factors as with HEADS. ATTUNE_APPEND_KV computes and writes the factors of each key: the
    * largest magnitude of the columns / 7 (e2m1: / 6) / factor of the head, rounded to e4m3. */
   ATTUNE_KV_FACTORS_COLUMNS16 = 4,
-  /* The same for each 32 columns. */
+  /* A factor for each 32 columns, else as COLUMNS16. */
   ATTUNE_KV_FACTORS_COLUMNS32 = 5
 } attune_kv_factors;
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/decode/decode_rows.hpp"
-#include "shared/grouped_arguments.h"
+#include "shared/listed_arguments.h"
 #include "shared/nibble_rows.h"
 
 namespace attune {
@@ -19,7 +19,7 @@ struct GroupRows {
   }
 };
 
-// Where the factors of a block's keys are (KeyBlock in decode_steps.hpp).
+// The places of the factors of a block's keys (KeyBlock in decode_steps.hpp).
 struct GroupPlaces {
   void find(const KernelArguments& args, KeyPlace at, int place, int head) {
     const GroupFactorArgs& groups = static_cast<const GroupedArguments&>(args).groups;

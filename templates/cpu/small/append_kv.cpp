@@ -8,8 +8,8 @@
 #include "cpu/parts/none/features.hpp"
 #include "cpu/small/elements.hpp"
 #include "shared/append_rows.h"
-#include "shared/grouped_arguments.h"
 #include "shared/key_factors.h"
+#include "shared/listed_arguments.h"
 #include "shared/nibble_rows.h"
 
 namespace attune {

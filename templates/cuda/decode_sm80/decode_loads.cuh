@@ -19,9 +19,9 @@ class DecodeLoads {
  public:
   template <class Lists>
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const Lists&,
-                                         const GroupFactorArgs& groups,
-                                         const DecodeMaps& maps, LineRequests& requests,
-                                         const DecodeRange& range, unsigned shared)
+                                         const GroupFactorArgs& groups, const DecodeMaps& maps,
+                                         LineRequests& requests, const DecodeRange& range,
+                                         unsigned shared)
       : parts_(parts),
         requests_(requests),
         maps_(maps),

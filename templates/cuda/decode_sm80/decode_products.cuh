@@ -7,8 +7,8 @@
 #include "cuda/decode_sm80/decode_columns.cuh"
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
+#include "cuda/decode_sm80/decode_rings.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/group_factors.cuh"   // where kGroupFactors, else none/
 #include "cuda/decode_sm80/head_factors.cuh"    // where kHeadFactors, else none/
 #include "cuda/decode_sm80/products_16bit.cuh"  // unless kAccuracy, else products_8bit.cuh
 #include "cuda/decode_sm80/products_4bit.cuh"   // where kGroupFactors
@@ -119,8 +119,8 @@ class DecodeProducts {
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 
-  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN. Codes of 4
-  // bits are never NaN.
+  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN. Codes of
+  // 4 bits are never NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kColumns.v / kChunkColumns;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {

@@ -11,7 +11,6 @@
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "shared/group_factor_args.h"
 #include "shared/nibble_rows.h"
 
 namespace attune {
@@ -120,8 +119,8 @@ class ValueGroups {
     const unsigned first = kGroupColumns == 16 ? 0x6240u + lane / 16 * 0x1111u : 0x5140u;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const unsigned at = groups + kKeys * kKFactorBytes +
-                          (step * 16 + half * 8 + lane % 4 * 2) * kVFactorBytes;
+      const unsigned at =
+          groups + kKeys * kKFactorBytes + (step * 16 + half * 8 + lane % 4 * 2) * kVFactorBytes;
       unsigned even[kVFactorBytes / 4], odd[kVFactorBytes / 4];
       load_factor_row<kVFactorBytes>(at, even);
       load_factor_row<kVFactorBytes>(at + kVFactorBytes, odd);

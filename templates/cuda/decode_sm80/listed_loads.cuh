@@ -17,8 +17,9 @@ static_assert(kLoads == 0, "keys of lists come by cp.async");
 class DecodeLoads {
  public:
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const KeyListArgs& lists,
-                                         const GroupFactorArgs& groups, const DecodeMaps&, LineRequests& requests,
-                                         const DecodeRange& range, unsigned shared)
+                                         const GroupFactorArgs& groups, const DecodeMaps&,
+                                         LineRequests& requests, const DecodeRange& range,
+                                         unsigned shared)
       : parts_(parts),
         places_(parts, lists),
         requests_(requests),

@@ -36,9 +36,8 @@ __device__ __forceinline__ void copy_nibble_rows(unsigned to, const char* own, i
   for (int i = 0; i < kKeys * kChunks; i += 32) {
     const int at = i + static_cast<int>(threadIdx.x) % 32, row = at / kChunks;
     const int lane = first_lane + row % kKeys;
-    const auto of_row =
-        static_cast<unsigned long long>(__shfl_sync(~0u, high, lane)) << 32 |
-        __shfl_sync(~0u, low, lane);
+    const auto of_row = static_cast<unsigned long long>(__shfl_sync(~0u, high, lane)) << 32 |
+                        __shfl_sync(~0u, low, lane);
     if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
     cp_async_16<0>(to + Tile::place(row, at % kChunks),
                    reinterpret_cast<const char*>(of_row) + at % kChunks * 16, row < keys ? 16 : 0,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a decode kernel with a cache of 4 bits, in fp16. A register of ldmatrix has four codes
-// in place of each 16-bit value, and becomes four registers:
-//   K  A register holds eight adjacent columns of a key. Columns i and i + 4 come out together, so q
-//      is read in that order: of 32 columns a lane has 8 * (lane % 4) to 8 * (lane % 4) + 7.
+// Products of a decode kernel with a cache of 4 bits, in fp16. A register of ldmatrix has four
+// codes in place of each 16-bit value, and becomes four registers:
+//   K  A register holds eight adjacent columns of a key. Columns i and i + 4 come out together, so
+//      q is read in that order: of 32 columns a lane has 8 * (lane % 4) to 8 * (lane % 4) + 7.
 //   V  A register holds four columns of two keys. A column of both keys comes out together, so four
 //      products make 32 columns. A lane's eight columns of O are adjacent, and go through the four
 //      tiles twice.
@@ -34,7 +34,8 @@ __device__ __forceinline__ void int4_to_fp16(unsigned word, unsigned factors,
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     values[i] = fma_fp16(lop3<(kA & kB) ^ kC>(word, 0x000F000Fu, 0x64086408u), factors, low_offset);
-    values[i + 1] = fma_fp16(lop3<(kA & kB) ^ kC>(word, 0x00F000F0u, 0x54805480u), factors, high_offset);
+    values[i + 1] =
+        fma_fp16(lop3<(kA & kB) ^ kC>(word, 0x00F000F0u, 0x54805480u), factors, high_offset);
     word >>= 8;
   }
 }
@@ -53,7 +54,7 @@ __device__ __forceinline__ void e2m1_to_fp16(unsigned word, unsigned factors,
 }
 
 __device__ __forceinline__ void nibbles_to_fp16(unsigned word, unsigned factors,
-                                               unsigned (&values)[4]) {
+                                                unsigned (&values)[4]) {
   if constexpr (kDtypeKv == Dtype::kInt4)
     int4_to_fp16(word, factors, values);
   else
@@ -67,7 +68,7 @@ struct CacheProducts<4> {
   static constexpr int kTileColumns = 32;
   static constexpr int kSecondWord = 2;
 
-  // Of 32 columns, an even step has columns 0, 4, 1 and 5 of each lane, an odd one 2, 6, 3 and 7.
+  // An even step has columns 0, 4, 1 and 5 of a lane's eight, an odd one 2, 6, 3 and 7.
   static __device__ __forceinline__ int first_word(int lane, int step) {
     return lane % 4 * 4 - step % 2 * 7;
   }

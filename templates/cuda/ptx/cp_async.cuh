@@ -37,7 +37,7 @@ __device__ __forceinline__ void cp_async_4(unsigned shared_address, const void* 
                : "memory");
 }
 
-// The same for 8 bytes.
+// Copies 8 bytes, or writes zeros, as cp_async_4 does.
 __device__ __forceinline__ void cp_async_8(unsigned shared_address, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address), "l"(global),
                "r"(bytes)

@@ -19,11 +19,11 @@
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/round_8bit.cuh"
 #include "cuda/ptx/store_eight.cuh"
+#include "cuda/small/pack_groups.cuh"  // where kGroupFactors, else none/
 #include "cuda/small/row_factor.cuh"
 #include "shared/append_rows.h"
 #include "shared/key_factors.h"
 #include "shared/scale_args.h"
-#include "cuda/small/pack_groups.cuh"  // where kGroupFactors, else none/
 
 namespace attune {
 
@@ -227,18 +227,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         append_row(Rule{}, args, cache, append, static_cast<int>(rows.first + token));
     const bool is_written = row.page >= 0;
     if (head < heads_kv) {
-      copy_row<kDtypeKv, kHeadDimQk, true>(append, append.k_new.data,
-                                           place_in(append.k_new, row.batch, row.row, head), row,
-                                           args.k.data, place_in(args.k, row.page, row.key, head),
-                                           factor_of(scales.k_scale, row, head), is_written,
-                                           groups_of_k(groups, row, head));
+      copy_row<kDtypeKv, kHeadDimQk, true>(
+          append, append.k_new.data, place_in(append.k_new, row.batch, row.row, head), row,
+          args.k.data, place_in(args.k, row.page, row.key, head),
+          factor_of(scales.k_scale, row, head), is_written, groups_of_k(groups, row, head));
     } else if (head < 2 * heads_kv) {
       const unsigned of_v = head - heads_kv;
-      copy_row<kDtypeKv, kHeadDimV, false>(append, append.v_new.data,
-                                           place_in(append.v_new, row.batch, row.row, of_v), row,
-                                           args.v.data, place_in(args.v, row.page, row.key, of_v),
-                                           factor_of(scales.v_scale, row, of_v), is_written,
-                                           groups_of_v(groups, row, of_v));
+      copy_row<kDtypeKv, kHeadDimV, false>(
+          append, append.v_new.data, place_in(append.v_new, row.batch, row.row, of_v), row,
+          args.v.data, place_in(args.v, row.page, row.key, of_v),
+          factor_of(scales.v_scale, row, of_v), is_written, groups_of_v(groups, row, of_v));
     } else if constexpr (kTurnsQ) {
       const unsigned of_q = head - 2 * heads_kv;
       const long long o = place_in(args.o, row.batch, row.row, of_q);

@@ -6,7 +6,6 @@
 
 #include "cuda/ptx/round_8bit.cuh"
 #include "shared/append_rows.h"
-#include "shared/group_factor_args.h"
 #include "shared/layouts/quantise_layout.h"
 #include "shared/nibble_rows.h"
 

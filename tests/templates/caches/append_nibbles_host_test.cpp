@@ -41,7 +41,9 @@ struct Half {
     std::normal_distribution<float> normal;
     for (int i = 0; i < kRequests * kRows * kHeads * of; ++i)
       store_element(kDtypeQ, rows.data(), i,
-                    i < 3 * kGroupColumns ? 0 : i % 97 == 5 ? NAN : 4 * normal(random));
+                    i < 3 * kGroupColumns ? 0
+                    : i % 97 == 5         ? NAN
+                                          : 4 * normal(random));
   }
   int line() const { return group_row_bytes(columns, kGroupColumns); }
   OperandView new_rows() {
@@ -57,8 +59,8 @@ struct Half {
   // Checks the codes and factors of a row; then erases them.
   void check(int batch, int row, int head, int page, int key, float of_head) {
     const int from = ((batch * kRows + row) * kHeads + head) * columns;
-    unsigned char* const to = &codes[static_cast<size_t>(((page * kKeys + key) * kHeads + head) *
-                                                         columns / 2)];
+    unsigned char* const to =
+        &codes[static_cast<size_t>(((page * kKeys + key) * kHeads + head) * columns / 2)];
     unsigned char* const at =
         &factors[static_cast<size_t>(((page * kHeads + head) * kKeys + key) * line())];
     for (int first = 0; first < columns; first += kGroupColumns) {

@@ -30,6 +30,7 @@ struct Case {
     tensor->assign(static_cast<size_t>(count / 8), {});
     for (int i = 0; i < count; ++i) store_element(kDtypeQ, tensor->data(), i, normal(random));
   }
+#ifdef DECODE_NIBBLES
   // Draws codes of 4 bits, and factors of e4m3 with zeros among them.
   void draw_nibbles(std::vector<Vector16>* codes, std::vector<unsigned char>* groups, int columns) {
     const int rows = pages() * kRowsOfPage * kKvHeads;
@@ -40,18 +41,19 @@ struct Case {
     for (int i = 0; i < rows * group_row_bytes(columns, kGroupColumns); ++i)
       groups->push_back(random() % 20 == 0 ? 0 : to_e4m3(factor(random)));
   }
+#endif
   int pages() const { return kHasPages ? kPages : kBatch; }
   int table_width() const { return (DECODE_KEYS + kRowsOfPage - 1) / kRowsOfPage; }
 
   void make() {
     draw(&q, kBatch * DECODE_ROWS * kQHeads * kHeadDimQk);
-    if constexpr (kGroupFactors) {
-      draw_nibbles(&k, &k_groups, kHeadDimQk);
-      draw_nibbles(&v, &v_groups, kHeadDimV);
-    } else {
-      draw(&k, pages() * kRowsOfPage * kKvHeads * kHeadDimQk);
-      draw(&v, pages() * kRowsOfPage * kKvHeads * kHeadDimV);
-    }
+#ifdef DECODE_NIBBLES
+    draw_nibbles(&k, &k_groups, kHeadDimQk);
+    draw_nibbles(&v, &v_groups, kHeadDimV);
+#else
+    draw(&k, pages() * kRowsOfPage * kKvHeads * kHeadDimQk);
+    draw(&v, pages() * kRowsOfPage * kKvHeads * kHeadDimV);
+#endif
     draw(&o, kBatch * DECODE_ROWS * kQHeads * kHeadDimV);
     lse.assign(kBatch * DECODE_ROWS * kQHeads, NAN);
     for (int i = 0; i < kBatch * table_width(); ++i)
@@ -145,14 +147,15 @@ struct Case {
   double cached(const std::vector<Vector16>& tensor, const std::vector<unsigned char>& groups,
                 int columns, int place, int kv_head, int column) const {
     const int row = place * kKvHeads + kv_head;
-    if constexpr (kGroupFactors) {
-      const int line = group_row_bytes(columns, kGroupColumns);
-      const int page = place / kRowsOfPage, key = place % kRowsOfPage;
-      const int at = ((page * kKvHeads + kv_head) * kRowsOfPage + key) * line;
-      return static_cast<double>(load_element(kDtypeKv, tensor.data(), row * columns + column)) *
-             from_e4m3(groups[static_cast<size_t>(at + column / kGroupColumns)]) * heads[kv_head];
-    }
+#ifdef DECODE_NIBBLES
+    const int line = group_row_bytes(columns, kGroupColumns);
+    const int page = place / kRowsOfPage, key = place % kRowsOfPage;
+    const int at = ((page * kKvHeads + kv_head) * kRowsOfPage + key) * line;
+    return static_cast<double>(load_element(kDtypeKv, tensor.data(), row * columns + column)) *
+           from_e4m3(groups[static_cast<size_t>(at + column / kGroupColumns)]) * heads[kv_head];
+#else
     return static_cast<double>(load_element(kDtypeQ, tensor.data(), row * columns + column));
+#endif
   }
 
   void check_row(int batch, int row, int head) {

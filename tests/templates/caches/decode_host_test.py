@@ -66,8 +66,8 @@ class DecodeHost(unittest.TestCase):
         config = "warps=4,team=2,kv_slots=2,min_tiles=2,waits=0"
         self.check("dtype=bf16,dtype_kv=int4,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config)
         self.check("dtype=fp16,dtype_kv=e2m1,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config, 3)
-        self.check("dtype=fp16,dtype_kv=int4,kv_factors=columns32,head_dim=64,heads=2/2,page_size=3,mask=causal_bottom_right",
-                   "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1", 7)
+        self.check("dtype=fp16,dtype_kv=int4,kv_factors=columns32,head_dim=64,heads=2/2,page_size=3,"
+                   "mask=causal_bottom_right", "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1", 7)
         self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns32,head_dim_qk=192,head_dim_v=96,heads=6/2,window=40:0",
                    config, 2)
         self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=96,head_dim_v=256,heads=6/2,page_size=1,"

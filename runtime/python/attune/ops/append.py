@@ -118,8 +118,9 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, codes, "k")
     for name, rows, cache in (("k", k, k_cache), ("v", v, v_cache)) if codes > 1 else ():
         if codes * cache.shape[-1] != rows.shape[-1]:
-            raise ValueError(f"{name}_cache has shape {tuple(cache.shape)} and {name} {tuple(rows.shape)}; a row of 4-bit "
-                             f"codes must have {rows.shape[-1] // codes} bytes")
+            raise ValueError(
+                f"{name}_cache has shape {tuple(cache.shape)} and {name} {tuple(rows.shape)}; rows of 4-bit codes must "
+                f"have {rows.shape[-1] // codes} bytes")
     if not packed:
         batch, rows = k.shape[:2]
     elif lists["q_begins"] is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key; and those of groups of columns of
+"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Factors of groups of columns of
 4-bit caches. Used by kvcache.py and append.py."""
 from ..core import tensors
 from ..core.library import module
@@ -36,7 +36,7 @@ def codes_of(kv_factors):
 
 
 def columns_of_factor(groups, head_dim):
-    """Returns the problem's kv_factors for k_factors and v_factors of a 4-bit cache: "columns16" or "columns32"; None if
+    """Returns the problem's kv_factors for k_factors and v_factors of a 4-bit cache, such as "columns16". None if
     neither is given. head_dim: k's."""
     given = [name for name, tensor in groups.items() if tensor is not None]
     if not given:
@@ -48,8 +48,8 @@ def columns_of_factor(groups, head_dim):
         if found * columns == head_dim:
             return f"columns{columns}"
     raise ValueError(
-        f"k_factors has {found} factors of a key; must be {head_dim // 16} or {head_dim // 32}, one for each 16 or 32 of "
-        f"{head_dim} columns")
+        f"k_factors has {found} factors of a key; must be {head_dim // 16} or {head_dim // 32}, one for each 16 or 32 "
+        f"of {head_dim} columns")
 
 
 def bind_groups(call, cache, like, groups, given, written=False):

@@ -100,8 +100,8 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, codes, name_of_q="q"):
             k_too = "" if name == "k_cache" else f", k_cache is {caches[0]}"
             raise ValueError(
                 f"{name} is {found}{k_too} and {name_of_q} is {of_q}; {name_of_q}, k_cache and v_cache must be the "
-                f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2, int8, int4 or e2m1 with a {name_of_q} of bf16 or "
-                f"fp16")
+                f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2, int8, int4 or e2m1 with a {name_of_q} of bf16 "
+                f"or fp16")
     if (caches[0] in tensors.NIBBLE_NAMES) != (codes > 1):
         given = "None; must be the factors of its groups of columns" if codes == 1 else \
             "given; must be None: only caches of int4 and e2m1 have them"
@@ -183,9 +183,11 @@ def _make_call(context, given, lists, keys, seqlen_q, seqlen_kv, keywords, score
     p = plan.problem
     of = dict(q=p.dtype, k_cache=p.dtype_kv, v_cache=p.dtype_kv, out=p.dtype_o)
     rows, places = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
-    of_key = k_cache.shape[3] if p.kv_factors == LATENT else p.head_dim_qk // codes_of(keywords["kv_factors"])
+    codes = codes_of(keywords["kv_factors"])
+    of_key = k_cache.shape[3] if p.kv_factors == LATENT else p.head_dim_qk // codes
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*places, p.num_heads_kv, of_key),
-              "v_cache": (*places, p.num_heads_kv, p.head_dim_v // codes_of(keywords["kv_factors"])), "out": (*rows, p.num_heads_q, p.head_dim_v)}
+              "v_cache": (*places, p.num_heads_kv, p.head_dim_v // codes),
+              "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
         name: extent_of(name, tensor, shapes[name], tensors.DTYPES[of[name]], plan.target, q)
         for name, tensor in given.items()}
@@ -433,12 +435,12 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     Latent rows may hold their factors: with v_cache = k_cache[.., :512], k_cache may have 512 codes of e4m3, 4 factors
     (float32, one for every 128 codes) and the other columns in bf16: 656 bytes for a head_dim of 576. q is then bf16.
 
-    4-bit caches are uint8 with dtype_kv "int4" or "e2m1" (or torch.float4_e2m1fn_x2): [.., head_dim / 2], two columns in
-    a byte, the even one in its low bits. Head dims are multiples of 32.
-    k_factors, v_factors: their factors, e4m3 [num_pages, page_size, num_heads_kv, head_dim / 16] (or / 32), and so for
-    slots and packed keys. A factor counts for 16 (or 32) columns of a key, times k_scale or v_scale (None: 1). A row of
-    factors begins at a multiple of its largest power of two in bytes, 4 to 16. Kernels read whole lines if a page has
-    the keys of a head side by side: empty(num_pages, num_heads_kv, page_size, head_dim / 16).transpose(1, 2).
+    4-bit caches are uint8 with dtype_kv "int4" or "e2m1" (or torch.float4_e2m1fn_x2): [.., head_dim / 2], two columns
+    in a byte, the even one in its low bits. Head dims are multiples of 32.
+    k_factors, v_factors: their factors, e4m3 [num_pages, page_size, num_heads_kv, head_dim / 16] (or / 32). Slots and
+    packed keys work the same way. A factor multiplies 16 (or 32) columns of a key, and so does k_scale or v_scale
+    (None: 1). Rows of factors begin at multiples of their largest power of two in bytes, 4 to 16. Kernels read whole
+    lines if keys of a head are adjacent: empty(num_pages, num_heads_kv, page_size, head_dim / 16).transpose(1, 2).
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as in attention(). The last row
     of a request is at its last key (bottom right). q_idx of programs is that position. It is below 0 for rows that a
