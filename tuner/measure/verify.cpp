@@ -58,6 +58,15 @@ double mean_factor_of(const Problem& problem, Weights weights) {
   return problem.fp8.accuracy == Accuracy::kFast ? 0.75 : 0.45;
 }
 
+// Returns the unit of rounding of a result. Over caches o may be fp32 beside q of 16 bits, to which
+// kernels round weights.
+double unit_of_result(const Problem& problem, Weights weights) {
+  if (takes_tf32(problem, weights)) return kUnitOfTf32;
+  if (narrow_weights(problem, weights)) return unit_of(problem.dtype_q);
+  const bool is_wide = problem.op == Op::kAttentionKvCache && problem.dtype_o == Dtype::kFp32;
+  return unit_of(is_wide ? problem.dtype_q : problem.dtype_o);
+}
+
 std::string place_text(const RowPlace& place) {
   return fmt::format("batch {}, row {}, head {}", place.batch, place.row, place.head);
 }
@@ -75,9 +84,7 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
 }
 
 Comparison::Comparison(const Problem& problem, Weights weights)
-    : unit_(takes_tf32(problem, weights)
-                ? kUnitOfTf32
-                : unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
+    : unit_(unit_of_result(problem, weights)),
       least_(problem.dtype_o == Dtype::kFp16 ? kTinyOfFp16 : kTiny),
       most_(problem.dtype_o == Dtype::kFp16 ? kMostOfFp16 : INFINITY),
       rms_factor_(rms_factor_of(problem, weights)),
