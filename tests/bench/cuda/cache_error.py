@@ -5,8 +5,8 @@ distributions of keys:
     normal     N(0,1)
     outliers   N(0,1), and 0.1 % of the elements have N(0,100) added
     channels   N(0,1), and 4 columns of each head are 10 times as large in all keys
-Values are N(0,1), with the same outliers. append_kv() writes each cache. Prints the root mean square error of O over the
-root mean square of O.
+Values are N(0,1), with the same outliers. append_kv() writes each cache. Prints the root mean square error of O over
+the root mean square of O.
 
     python3 tests/bench/cuda/cache_error.py [--device cuda] [--out FILE]
 """
