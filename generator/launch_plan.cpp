@@ -57,7 +57,7 @@ std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
   if (has_score_args(spec)) parts.push_back(ArgumentPart::kScores);
   if (spec.dropout > 0) parts.push_back(ArgumentPart::kDropout);
   parts.push_back(ArgumentPart::kBase);
-  if (is_8_bit(spec)) parts.push_back(ArgumentPart::kScales);
+  if (is_narrow(spec)) parts.push_back(ArgumentPart::kScales);
   return parts;
 }
 
@@ -83,6 +83,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.round;
     case ArgumentPart::kLists:
       return &static_cast<const ListedArguments&>(arguments).lists;
+    case ArgumentPart::kGroups:
+      return &static_cast<const GroupedArguments&>(arguments).groups;
   }
   return nullptr;
 }
@@ -121,6 +123,7 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
       plan.takes_cache |= part == ArgumentPart::kCache;
       plan.takes_append |= part == ArgumentPart::kAppend;
       plan.takes_lists |= part == ArgumentPart::kLists;
+      plan.takes_groups |= part == ArgumentPart::kGroups;
     }
   }
   plan.main_step = structure.main_step;

@@ -44,12 +44,13 @@ enum class ArgumentPart : int {
   kCache,
   kAppend,
   kRound,
-  kLists
+  kLists,
+  kGroups
 };
-// Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
+// Returns the argument parts of an attention kernel: kScales if it has narrow operands, kScores if
 // it has score features. Families with a map of blocks (prefill/prefill_parts.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
-// `arguments` must be ListedArguments for the part kLists.
+// `arguments` must be ListedArguments for the part kLists, GroupedArguments for kGroups.
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
 enum class Operand : int { kQ, kK, kV, kO, kDout, kDq, kDk, kDv };
@@ -185,6 +186,7 @@ struct LaunchPlan {
   bool takes_cache = false;   // a step takes ArgumentPart::kCache
   bool takes_lists = false;   // a step takes ArgumentPart::kLists
   bool takes_append = false;  // a step takes ArgumentPart::kAppend
+  bool takes_groups = false;  // a step takes ArgumentPart::kGroups
 
   bool uses_tensor_maps() const;
   // Returns the kernel argument for the map, in a workspace that begins at `workspace_begin`. All 0

@@ -137,6 +137,13 @@ const Served& serves_gradients() {
   return served;
 }
 
+std::vector<ArgumentPart> append_parts(const KernelSpec& spec) {
+  std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
+                                  ArgumentPart::kAppend};
+  if (is_4_bit(spec.dtype_kv)) parts.push_back(ArgumentPart::kGroups);
+  return parts;
+}
+
 std::optional<std::string> other_target(const Arch& arch, Target target) {
   if (arch.target == target) return std::nullopt;
   return fmt::format("this template serves {}, not {}",

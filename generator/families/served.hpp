@@ -26,6 +26,7 @@ const Served& serves_score_gradients();       // op attention_backward, score gr
 const Served& serves_everything();
 const Served& serves_every_gradient();
 const Served& serves_appending();  // op append_kv with all its choices
+std::vector<ArgumentPart> append_parts(const KernelSpec& spec);  // of kernels of append_kv
 // Op attention_kvcache with all its choices, without or with lists of keys.
 const Served& serves_caches();
 const Served& serves_lists();

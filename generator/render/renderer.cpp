@@ -50,6 +50,10 @@ std::string dtype_value(Dtype dtype) {
       return "Dtype::kE5m2";
     case Dtype::kInt8:
       return "Dtype::kInt8";
+    case Dtype::kInt4:
+      return "Dtype::kInt4";
+    case Dtype::kE2m1:
+      return "Dtype::kE2m1";
   }
   throw Error(ErrorCode::kInternal, "dtype without a rendered name");
 }
@@ -77,7 +81,7 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
                                   {"Mask", "kMask", mask_value(spec.mask)},
                                   {"int", "kWindowLeft", std::to_string(spec.window_left)},
                                   {"int", "kWindowRight", std::to_string(spec.window_right)}};
-  if (is_8_bit(spec))
+  if (is_narrow(spec))
     constants.insert(
         constants.end(),
         {{"Accuracy", "kAccuracy",
@@ -158,13 +162,18 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
   }
   if (is_scored(spec) && score::reads_lengths(score_program(spec)))
     constants.push_back({"bool", "kRequestLengths", "true"});
-  if (!is_8_bit(spec.dtype_kv)) return constants;
+  if (!is_narrow(spec.dtype_kv)) return constants;
   if (spec.dtype_kv == Dtype::kInt8) constants.push_back({"bool", "kInt8Cache", "true"});
   const KvFactors factors = spec.cache.kv_factors;
+  const int group = columns_of_factor(factors);
+  if (group > 0) {
+    constants.push_back({"bool", "kGroupFactors", "true"});
+    constants.push_back({"int", "kGroupColumns", std::to_string(group)});
+  }
   constants.push_back({"bool",
-                       factors == KvFactors::kHeads    ? "kHeadFactors"
-                       : factors == KvFactors::kLatent ? "kLatentRows"
-                                                       : "kKeyFactors",
+                       factors == KvFactors::kHeads || group > 0 ? "kHeadFactors"
+                       : factors == KvFactors::kLatent           ? "kLatentRows"
+                                                                 : "kKeyFactors",
                        "true"});
   if (spec.cache.kv_factors == KvFactors::kMade)
     constants.push_back({"bool", "kMakesFactors", "true"});

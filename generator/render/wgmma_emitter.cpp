@@ -32,6 +32,8 @@ std::string_view ptx_type(Dtype dtype) {
       return "e5m2";
     case Dtype::kFp32:
     case Dtype::kInt8:
+    case Dtype::kInt4:
+    case Dtype::kE2m1:
       break;
   }
   throw Error(ErrorCode::kInternal,

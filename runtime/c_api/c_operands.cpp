@@ -42,6 +42,10 @@ constexpr InC<attune_append_operands, attune_tensor> kAppended[] = {
     {Role::kCos, &attune_append_operands::cos},
     {Role::kSin, &attune_append_operands::sin}};
 
+constexpr InC<attune_cache_operands, attune_tensor> kGroups[] = {
+    {Role::kKGroups, &attune_cache_operands::k_factors},
+    {Role::kVGroups, &attune_cache_operands::v_factors}};
+
 template <class Struct, size_t N>
 inline void read_tensors(const Struct& c, const InC<Struct, attune_tensor> (&all)[N],
                          Operands* operands) {
@@ -93,6 +97,8 @@ inline Operands from_c(const attune_operands& c) {
     read_gradients(c.gradients, &operands);
   if (c.append != nullptr) [[unlikely]]
     read_tensors(read_append_operands(c.append), kAppended, &operands);
+  if (c.cache != nullptr) [[unlikely]]
+    read_tensors(read_cache_operands(c.cache), kGroups, &operands);
   return operands;
 }
 
@@ -102,6 +108,11 @@ attune_append_operands read_append_operands(const attune_append_operands* given)
   constexpr size_t kAppendSize = offsetof(attune_append_operands, num_positions) + sizeof(int64_t);
   return read_struct(given, "operands->append", attune_append_operands{}, kAppendSize,
                      "attune_append_contiguous");
+}
+
+attune_cache_operands read_cache_operands(const attune_cache_operands* given) {
+  constexpr size_t kCacheSize = offsetof(attune_cache_operands, slots) + sizeof(void*);
+  return read_struct(given, "operands->cache", attune_cache_operands{}, kCacheSize, "sizeof");
 }
 
 Operands operands_of(const attune_operands* given) {

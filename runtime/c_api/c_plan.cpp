@@ -66,13 +66,10 @@ DropoutArgs dropout_of(const attune_operands* operands) {
   return args;
 }
 
-constexpr size_t kCacheSize = offsetof(attune_cache_operands, slots) + sizeof(void*);
-
 CacheArgs cache_of(const attune_operands* operands) {
   constexpr size_t kWithCache = offsetof(attune_operands, cache) + sizeof(void*);
   if (operands->size < kWithCache || operands->cache == nullptr) return {};
-  const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
-                                              attune_cache_operands{}, kCacheSize, "sizeof");
+  const attune_cache_operands c = read_cache_operands(operands->cache);
   if (c.num_pages < 0 || c.num_pages > INT32_MAX)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cache.num_pages is {}; must be 0 to {}", c.num_pages, INT32_MAX));
@@ -84,8 +81,7 @@ CacheArgs cache_of(const attune_operands* operands) {
 // Returns the lists of keys; null where the caller's older header lacks them.
 KeyListArgs lists_of(const attune_operands* operands) {
   if (part_at(*operands, offsetof(attune_operands, cache)) == nullptr) return {};
-  const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
-                                              attune_cache_operands{}, kCacheSize, "sizeof");
+  const attune_cache_operands c = read_cache_operands(operands->cache);
   return {c.key_indices, c.key_counts, c.key_indices_row_stride, c.key_indices_head_stride, 0};
 }
 

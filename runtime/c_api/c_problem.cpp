@@ -21,7 +21,8 @@ static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
               ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
 static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
 static_assert(ATTUNE_INT8 == static_cast<int>(Dtype::kInt8));
-static_assert(ATTUNE_KV_FACTORS_LATENT == static_cast<int>(KvFactors::kLatent));
+static_assert(ATTUNE_E2M1 == static_cast<int>(Dtype::kE2m1));
+static_assert(ATTUNE_KV_FACTORS_COLUMNS32 == static_cast<int>(KvFactors::kColumns32));
 static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
 static_assert(ATTUNE_SPLIT == static_cast<int>(Accuracy::kSplit));
 static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));

@@ -13,7 +13,8 @@
 namespace attune::c_api {
 
 inline constexpr const char* kDtypeNames =
-    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 or ATTUNE_INT8";
+    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2, ATTUNE_INT8, ATTUNE_INT4 or "
+    "ATTUNE_E2M1";
 inline constexpr const char* kScoreTensorNames =
     "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 or "
     "ATTUNE_SCORE_TENSOR_FP16";
@@ -66,7 +67,7 @@ struct DtypeField {
   void read(const attune_problem& c, Problem* p) const {
     at(*p) = in_c(c) == ATTUNE_DTYPE_DEFAULT
                  ? otherwise(*p)
-                 : checked<Dtype>(name, in_c(c), ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
+                 : checked<Dtype>(name, in_c(c), ATTUNE_FP32, ATTUNE_E2M1, kDtypeNames);
   }
   void write(const Problem& p, attune_problem* c) const { in_c(*c) = static_cast<int32_t>(at(p)); }
 };
@@ -127,7 +128,7 @@ inline constexpr std::tuple kProblemFields{
                  describe(p->op, "problem->op");  // refuses other values
                },
                [](const Problem& p, attune_problem* c) { c->op = static_cast<int32_t>(p.op); }},
-    choice(ATTUNE_FIELD(dtype, dtype_q), ATTUNE_INT8, kDtypeNames),
+    choice(ATTUNE_FIELD(dtype, dtype_q), ATTUNE_E2M1, kDtypeNames),
     DtypeField{ATTUNE_SAME(dtype_kv), [](const Problem& p) { return p.dtype_q; }},
     DtypeField{ATTUNE_SAME(dtype_o),
                [](const Problem& p) { return is_8_bit(p.dtype_q) ? Dtype::kBf16 : p.dtype_q; }},
@@ -166,8 +167,8 @@ inline constexpr std::tuple kProblemFields{
     plain(ATTUNE_SAME(cache.page_size)), flag(ATTUNE_SAME(cache.packed_q)),
     plain(ATTUNE_FIELD(cache.num_pages, num_pages)), flag(ATTUNE_SAME(cache.packed_kv)),
     flag(ATTUNE_SAME(cache.batch_invariant)), flag(ATTUNE_SAME(cache.v_in_k)),
-    choice(ATTUNE_SAME(cache.kv_factors), ATTUNE_KV_FACTORS_LATENT,
-           "ATTUNE_KV_FACTORS_HEADS, _KEYS, _MADE or _LATENT"),
+    choice(ATTUNE_SAME(cache.kv_factors), ATTUNE_KV_FACTORS_COLUMNS32,
+           "ATTUNE_KV_FACTORS_HEADS, _KEYS, _MADE, _LATENT, _COLUMNS16 or _COLUMNS32"),
     choice(ATTUNE_SAME(cache.key_indices), ATTUNE_KEY_INDICES_PLACES,
            "ATTUNE_KEY_INDICES_NONE, _POSITIONS or _PLACES"),
     plain(ATTUNE_FIELD(cache.listed_keys, listed_keys)), score_tensor(ATTUNE_SAME(append.rotary)),

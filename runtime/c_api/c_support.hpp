@@ -142,5 +142,6 @@ inline attune_tensor tensor_of_view(const OperandView& x) {
 }
 // Returns the struct of op append_kv after a check of its size.
 attune_append_operands read_append_operands(const attune_append_operands* append);
+attune_cache_operands read_cache_operands(const attune_cache_operands* cache);
 
 }  // namespace attune::c_api

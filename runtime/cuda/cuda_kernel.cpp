@@ -16,7 +16,7 @@ namespace {
 // The bytes of parameters that a kernel may have on every arch, and the most tensor maps that fit.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 10;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 11;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -40,6 +40,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(RoundArgs);
     case ArgumentPart::kLists:
       return sizeof(KeyListArgs);
+    case ArgumentPart::kGroups:
+      return sizeof(GroupFactorArgs);
   }
   return 0;
 }

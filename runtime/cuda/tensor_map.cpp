@@ -32,6 +32,8 @@ int map_dtype(Dtype dtype) {
     case Dtype::kE4m3:
     case Dtype::kE5m2:
     case Dtype::kInt8:
+    case Dtype::kInt4:
+    case Dtype::kE2m1:
       return kMapUint8;
   }
   return kMapUint8;
@@ -73,10 +75,12 @@ Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,
     case Operand::kQ:
       return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);
     case Operand::kK:
-      if (of_pages) return seen_cache(args.k, spec.head_dim_qk, spec, args);
+      if (of_pages)
+        return seen_cache(args.k, stored_columns(spec.dtype_kv, spec.head_dim_qk), spec, args);
       return seen_keys(args.k, spec.dtype_kv, spec.head_dim_qk, args);
     case Operand::kV:
-      if (of_pages) return seen_cache(args.v, spec.head_dim_v, spec, args);
+      if (of_pages)
+        return seen_cache(args.v, stored_columns(spec.dtype_kv, spec.head_dim_v), spec, args);
       if (spec.fp8.v_layout == VLayout::kTransposed)
         return {args.v,          spec.dtype_kv,     args.seqlen_kv,
                 spec.head_dim_v, args.num_heads_kv, args.batch};

@@ -85,9 +85,9 @@ AppendArgs append_args(const Problem& p, const Operands& operands) {
   return args;
 }
 
-ListedArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
+GroupedArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
-  ListedArguments args;
+  GroupedArguments args;
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
@@ -120,6 +120,8 @@ ListedArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     args.append = append_args(p, operands);
   if (plan.launch.takes_lists) [[unlikely]]
     args.lists = list_args(p, operands);
+  if (plan.launch.takes_groups) [[unlikely]]
+    args.groups = {operands.k_groups, operands.v_groups};
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
@@ -158,7 +160,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (plan.launch.takes_cache || plan.launch.takes_lists) check_cache_lists(plan, operands);
   }
   try {
-    ListedArguments args = args_of(plan, operands, workspace);
+    GroupedArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);
     if (plan.calls) [[unlikely]]
       count_call(plan.calls.get(), plan.device->capturing(stream));

@@ -181,7 +181,7 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
 }
 
 void check_cache_factors(const Problem& p, const Operands& operands) {
-  if (p.cache.kv_factors != KvFactors::kHeads) return;
+  if (p.cache.kv_factors != KvFactors::kHeads && columns_of_factor(p.cache.kv_factors) == 0) return;
   for (const auto& [name, view] :
        {std::pair{"k_scale", &operands.k_scale}, {"v_scale", &operands.v_scale}}) {
     if (!view->data) continue;
@@ -189,9 +189,9 @@ void check_cache_factors(const Problem& p, const Operands& operands) {
          {std::pair{"batch_stride", view->batch_stride}, {"block_stride", view->block_stride}})
       if (stride != 0)
         refuse(fmt::format(
-            "{}.{} is {}; must be 0: with kv_factors heads a cache has one factor, or one per "
+            "{}.{} is {}; must be 0: with kv_factors {} a cache has one factor, or one per "
             "head of k",
-            name, field, stride));
+            name, field, stride, kv_factors_name(p.cache.kv_factors)));
   }
 }
 

@@ -52,10 +52,9 @@ void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride)
   if (stride.value < 0)
     refuse(fmt::format("{}.{} is {}; must be at least 0", x.name, stride.name, stride.value));
   check_reach(x.name, stride);
-  if (stride.value * element_bytes % kOperandAlignment != 0)
+  if (stride.value * element_bytes % x.alignment != 0)
     refuse(fmt::format("{}.{} is {} elements; must be a multiple of {} ({} bytes)", x.name,
-                       stride.name, stride.value, kOperandAlignment / element_bytes,
-                       kOperandAlignment));
+                       stride.name, stride.value, x.alignment / element_bytes, x.alignment));
   if (x.written) check_written_once(x.name, stride);
   if (stride.value != 0 && stride.value < x.line())
     refuse(
@@ -91,8 +90,8 @@ void check_overlap(const char* operand, const char* inner, int64_t line, Stride 
 
 void check_tensor(const OperandSpec& x, const OperandView& view) {
   if (x.empty()) return;
-  if (misaligned(view.data, kOperandAlignment)) [[unlikely]]
-    refuse_address(x.name, view.data, kOperandAlignment);
+  if (misaligned(view.data, x.alignment)) [[unlikely]]
+    refuse_address(x.name, view.data, x.alignment);
   Stride strides[3] = {{"head_stride", view.head_stride, x.heads},
                        {"row_stride", view.row_stride, x.lines(), x.rows_at_most},
                        {"batch_stride", view.batch_stride, x.batch}};
@@ -137,9 +136,9 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
     return;
   }
   if (!x.has_factors())
-    refuse(
-        fmt::format("{} is given, but its tensor is {}; must be NULL unless the tensor has 8 bits",
-                    x.name, dtype_name(x.dtype)));
+    refuse(fmt::format(
+        "{} is given, but its tensor is {}; must be NULL unless the tensor has 8 or 4 bits", x.name,
+        dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
   Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},

@@ -61,11 +61,12 @@ void OperandRules::add_tensor(const OperandSpec& x) {
   added = {tensor_of(x.role),
            x.empty(),
            false,
+           static_cast<uint64_t>(x.alignment),
            contiguous_view(x),
            {{dimension(x.heads, bytes), dimension(x.lines(), bytes), dimension(x.batch, bytes)},
             line,
             line,
-            static_cast<uint64_t>(kOperandAlignment / bytes - 1),
+            static_cast<uint64_t>(x.alignment / bytes - 1),
             !x.written}};
   if (x.rows_at_most) added.layout.dimensions[1].more = 0;  // heads may be closer together
   added.has_usual = added.layout.allows(strides_of(added.usual));
@@ -152,7 +153,7 @@ bool OperandRules::allow(const Operands& operands) const noexcept {
     const Tensor& tensor = tensors_[i];
     const OperandView& view = operands.*tensor.view;
     if (tensor.empty) continue;
-    if (!view.data || is_misaligned(view.data, kOperandAlignment)) return false;
+    if (!view.data || is_misaligned(view.data, tensor.alignment)) return false;
     if (!tensor.allows(view)) return false;
   }
   for (size_t i = 0; i < num_row_sums_; ++i)
@@ -178,7 +179,8 @@ bool OperandRules::suit_tensor_maps(const Operands& operands) const noexcept {
 // The default layout of operands (operands.hpp).
 
 OperandView contiguous_view(const OperandSpec& x) {
-  const int64_t line = padded_row(x.dtype, x.line());
+  const int64_t line = x.by_head ? x.line() : padded_row(x.dtype, x.line());
+  if (x.by_head) return {nullptr, x.rows * x.heads * line, line, x.rows * line};
   if (x.transposed) return {nullptr, x.heads * x.columns * line, line, x.columns * line};
   return {nullptr, x.rows * x.heads * line, x.heads * line, line};
 }

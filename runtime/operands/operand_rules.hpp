@@ -13,9 +13,6 @@
 
 namespace attune {
 
-// Alignment in bytes of the addresses of tensors, and of their strides in dimensions longer than 1.
-inline constexpr int kOperandAlignment = 16;
-
 // Strides for TMA must be below this number of bytes.
 inline constexpr int64_t kTensorMapReach = int64_t{1} << 40;
 
@@ -54,7 +51,8 @@ class OperandRules {
     OperandView Operands::*view = nullptr;
     bool empty = false;
     bool has_usual = false;  // `usual` is allowed
-    OperandView usual;       // strides of the default layout, which most calls have
+    uint64_t alignment = kOperandAlignment;
+    OperandView usual;  // strides of the default layout, which most calls have
     Strided layout;
     bool allows(const OperandView& given) const noexcept;
   };

@@ -22,13 +22,14 @@ struct Operands {
   const float* dlse = nullptr;  // for attention_backward; strides like those of lse
   int64_t dlse_batch_stride = 0;
   int64_t dlse_head_stride = 0;
-  ScaleView q_scale{}, k_scale{}, v_scale{};  // for 8-bit operands; null data: each factor is 1
+  ScaleView q_scale{}, k_scale{}, v_scale{};  // for narrow operands; null data: each factor is 1
   ScaleView o_scale{};                        // written by op quantise
   const ScoreOperands* scores = nullptr;      // for problems with score features; not owned
   // For problems with dropout: seed and offset; the plan has threshold and scale. Null = seed and
   // offset 0. Not owned.
   const DropoutArgs* dropout = nullptr;
   OperandView k_new{}, v_new{}, cos{}, sin{};  // for op append_kv
+  OperandView k_groups{}, v_groups{};          // for 4-bit caches: factors of groups of columns
   // For op append_kv: lists and numbers. Its views are not read; the views above are. Not owned.
   const AppendArgs* append = nullptr;
   const CacheArgs* cache = nullptr;  // for problems with a cache; not owned
@@ -63,6 +64,10 @@ constexpr OperandView Operands::*tensor_of(Role role) {
       return &Operands::cos;
     case Role::kSin:
       return &Operands::sin;
+    case Role::kKGroups:
+      return &Operands::k_groups;
+    case Role::kVGroups:
+      return &Operands::v_groups;
     default:
       return &Operands::o;
   }

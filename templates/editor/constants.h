@@ -12,7 +12,7 @@ constexpr int kL2SectionMb = 0, kRescaleThreshold = 8, kPackHeads = 1;
 constexpr bool kMapByHead = false, kMapHides = false;
 constexpr int kMapCapture = 0;
 constexpr bool kHasPages = false, kHasBegins = false, kHasKeyBegins = false;
-constexpr int kPageRows = 1;
+constexpr int kPageRows = 1, kGroupColumns = 16;
 constexpr bool kStartsEarly = false;
 // prefill_sm90.cu and kernels like it
 constexpr int kTransposeInside = 0;
@@ -37,5 +37,6 @@ extern const struct DropoutArgs& dropout;
 extern const struct BlockMapArgs& map;
 extern const struct CacheArgs& cache;
 extern const struct KeyListArgs& lists;
+extern const struct GroupFactorArgs& groups;
 
 }  // namespace attune

@@ -5,7 +5,7 @@
 
 namespace attune {
 
-enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8 };
+enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8, kInt4, kE2m1 };
 
 // Causal masks name their alignment: query row i sees key column j when
 //   kCausalTopLeft:      j <= i

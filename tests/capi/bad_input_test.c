@@ -95,7 +95,7 @@ static void fields_are_refused(attune_context* context) {
   WITH(seqlen_kv, INT64_MAX, "seqlen_kv is 9223372036854775807");
   WITH(softmax_scale, NAN, "softmax_scale is nan; must be a finite number above 0");
   WITH(softmax_scale, -1.0f, "softmax_scale is -1");
-  WITH(dtype, 7, "problem->dtype is 7; must be ATTUNE_FP32");
+  WITH(dtype, 8, "problem->dtype is 8; must be ATTUNE_FP32");
   WITH(mask, -2, "problem->mask is -2; must be ATTUNE_MASK_NONE");
   WITH(size, 0, "problem->size is 0; must be");
   WITH(op, 9, "problem->op is 9; must be 0 (prefill), 1 (quantise), 2 (block_map)");

@@ -205,8 +205,8 @@ END
 }
 
 @test "wrong dtype" {
-  attune emit --problem dtype=int4,head_dim=64,heads=8,seqlen=64 --arch sm_80
-  refused 1 int4 bf16
+  attune emit --problem dtype=int2,head_dim=64,heads=8,seqlen=64 --arch sm_80
+  refused 1 int2 bf16
 }
 
 @test "a scale that is not a number" {

@@ -65,7 +65,7 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   expect 0
   json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
   attune explain --problem ${slots/fp32/fp32,dtype_kv=e4m3}
-  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "with bf16 and fp16, k and v may be e4m3, e5m2 or int8"
+  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "with bf16 and fp16, k and v may be e4m3, e5m2, int8, int4 or e2m1"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=fp16}
   refused 2 "dtype_kv is fp16 and dtype_q is bf16"
   attune emit --arch sm_80 --problem ${pages/bf16/bf16,dtype_kv=e4m3}
@@ -86,9 +86,33 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=made
   refused 1 "kv_factors is made" "must be heads or keys"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=rows
-  refused 1 'kv_factors is "rows"' "heads, keys, made or latent"
+  refused 1 'kv_factors is "rows"' "heads, keys, made, latent, columns16 or columns32"
   attune explain --problem op=quantise,dtype=bf16,dtype_o=int8,head_dim=64,heads=8,seqlen=64
   refused 2 "dtype_o is int8" "e4m3 or e5m2"
+}
+
+@test "caches of 4 bits have factors for groups of columns" {
+  need_cpu_target
+  int4=dtype_kv=int4,kv_factors=columns16 e2m1=dtype_kv=e2m1,kv_factors=columns32
+  attune check --target cpu:2 --problem ${pages/bf16/bf16,$int4} --problem ${packed/fp16/fp16,$e2m1} --problem ${keys/bf16/bf16,$e2m1} --problem ${scored/bf16/bf16,$int4} \
+    --problem op=append_kv,dtype=bf16,$int4,head_dim=64,heads=4/2,batch=3,seqlen_q=5,seqlen_kv=70,page_size=3,rotary=fp32 \
+    --problem op=append_kv,dtype=fp16,$e2m1,head_dim_qk=96,head_dim_v=32,heads=4/2,batch=3,seqlen_q=5,seqlen_kv=70,packed_q=1 --json
+  expect 0
+  json 'len(o["rows"]) == 6 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune emit --arch sm_80 --problem ${pages/bf16/bf16,$int4}
+  expect 0
+  attune explain --problem ${pages/bf16/bf16,dtype_kv=int4}
+  refused 1 "dtype_kv is int4 and kv_factors is heads" "must be columns16 or columns32"
+  attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=columns16
+  refused 1 "kv_factors is columns16 and dtype_kv is int8" "only 4-bit caches"
+  attune explain --problem ${latent/bf16/bf16,$e2m1},v_in_k=1
+  refused 1 "dtype_kv is e2m1 and v_in_k is 1" "must be 0"
+  attune explain --problem op=attention_kvcache,dtype=bf16,$int4,head_dim=80,heads=8,seqlen=64
+  refused 1 "head_dim_qk is 80 and dtype_kv is int4" "multiple of 32"
+  attune explain --problem dtype=bf16,dtype_kv=e2m1,head_dim=64,heads=8,seqlen=64
+  refused 1 "dtype_kv is e2m1" "op prefill has no cache"
+  attune emit --arch sm_90a --problem op=attention_kvcache,dtype=bf16,$int4,head_dim=512,heads=8,seqlen=64
+  refused 2 "decode_sm80: dtype_kv is int4 and head_dim_qk is 512" "up to 256" "cache_sm90: dtype_kv is int4"
 }
 
 @test "latent caches of 8 bits: factors beside them or in their rows" {

@@ -247,6 +247,9 @@ ended() {
   json 'o["num_shapes"] == len(o["problems"]) and o["budget_s"] > 0'
   json 'sum("seqlen_q=1," in p and "attention_kvcache" in p and "packed_q" not in p for p in o["problems"]) == 2'
   json 'all("dtype_kv=e4m3" in p and "page_size=32" in p for p in o["problems"] if "packed_kv" not in p)'
+  attune tune "$llama" --serving --target cuda --dry-run --json --kv-dtype int4 --batch 4 --kv-lengths 512
+  expect 0
+  json 'any("dtype_kv=int4" in p and "kv_factors=columns32" in p and "op=append_kv" in p for p in o["problems"])'
   attune tune "$llama" --target cuda --dry-run
   [[ $output == *"8 shapes to tune: up to 60 s with --effort normal"* ]]
 }

@@ -161,6 +161,26 @@ void add_append_specs(std::vector<KernelSpec>* specs) {
                           dtypes, dims, rotary, pages))));
 }
 
+// Adds caches of 4 bits, and appends to them.
+void add_nibble_specs(std::vector<KernelSpec>* specs) {
+  for (const char* factors :
+       {"dtype_kv=int4,kv_factors=columns32", "dtype_kv=e2m1,kv_factors=columns16"})
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256",
+                             "head_dim_qk=192,head_dim_v=128", "head_dim=96"})
+      for (const char* pages : {"page_size=16", "packed_q=1,packed_kv=1",
+                                "page_size=1,batch_invariant=1,sinks=fp32,softcap=30",
+                                "key_indices=positions,page_size=16,listed_keys=2048"})
+        specs->push_back(spec_of(parse_problem(fmt::format(
+            "op=attention_kvcache,dtype={},{},{},heads=8/1,seqlen_q=2,seqlen_kv=4096,{}",
+            specs->size() % 2 == 0 ? "bf16" : "fp16", factors, dims, pages))));
+  for (const char* dtypes :
+       {"bf16,dtype_kv=int4,kv_factors=columns16", "fp16,dtype_kv=e2m1,kv_factors=columns32"})
+    for (const char* form : {"head_dim=64", "head_dim_qk=192,head_dim_v=128,rotary=fp32,rotary_q=1",
+                             "head_dim=96,page_size=3,packed_q=1,rotary=bf16,rotary_dim=20"})
+      specs->push_back(spec_of(parse_problem(fmt::format(
+          "op=append_kv,dtype={},heads=8/2,seqlen_q=2,seqlen_kv=4096,{}", dtypes, form))));
+}
+
 // Adds ops that choose keys, of all types and masks.
 void add_choice_specs(std::vector<KernelSpec>* specs) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"}) {
@@ -256,6 +276,7 @@ std::vector<KernelSpec> matrix_specs() {
         "op=attention_kvcache,dtype_o=fp32,dtype={},seqlen_q=2,seqlen_kv=4096,page_size=16",
         dims))));
   add_latent_specs(&specs);
+  add_nibble_specs(&specs);
   return specs;
 }
 

@@ -94,7 +94,8 @@ std::set<std::string> argument_files(const LaunchStructure& structure) {
       {ArgumentPart::kDropout, "dropout_args.h"}, {ArgumentPart::kBase, "attention_args.h"},
       {ArgumentPart::kScales, "scale_args.h"},    {ArgumentPart::kGradients, "gradient_args.h"},
       {ArgumentPart::kCache, "cache_args.h"},     {ArgumentPart::kAppend, "append_args.h"},
-      {ArgumentPart::kRound, "round_args.h"},     {ArgumentPart::kLists, "key_list_args.h"}};
+      {ArgumentPart::kRound, "round_args.h"},     {ArgumentPart::kLists, "key_list_args.h"},
+      {ArgumentPart::kGroups, "nibble_rows.h"}};
   std::set<std::string> found;
   for (const StepStructure& step : structure.steps)
     for (const ArgumentPart part : step.parts) found.insert("shared/" + files.at(part));

@@ -57,8 +57,9 @@ void add_serving_options(Command command, WorkloadOptions* options) {
       .add_option("--tensor-parallel", options->tensor_parallel,
                   "With --serving: GPUs that share the heads of each layer; tunes for one of them")
       .positive();
-  command.add_option("--kv-dtype", options->kv_dtype,
-                     "With --serving: dtype of the caches, such as e4m3 (default: the config's)");
+  command.add_option(
+      "--kv-dtype", options->kv_dtype,
+      "With --serving: dtype of the caches, such as e4m3 or int4 (default: the config's)");
 }
 
 void add_model_options(Command command, WorkloadOptions* options) {

@@ -55,8 +55,20 @@ float usual_lse(const Problem& problem) {
 size_t index_of(Role role) { return static_cast<size_t>(role); }
 uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
-// Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored.
-float usual_factor(Dtype dtype) { return dtype == Dtype::kInt8 ? 1.0F / 32 : 1.0F; }
+// Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored; codes
+// of 4 bits reach to about three times the deviation.
+float usual_factor(Dtype dtype) {
+  return dtype == Dtype::kInt8 ? 1.0F / 32 : is_4_bit(dtype) ? 0.5F : 1.0F;
+}
+
+// Returns factors of groups of columns, e4m3.
+std::string group_factors(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> factor(0.7F, 1.4F);
+  std::string bytes(static_cast<size_t>(count), '\0');
+  for (int64_t i = 0; i < count; ++i) store_element(Dtype::kE4m3, bytes.data(), i, factor(random));
+  return bytes;
+}
 
 // Returns rows that hold their own factors.
 std::string latent_values(const Problem& problem, int64_t count, uint64_t seed) {
@@ -84,6 +96,7 @@ std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean)
   std::normal_distribution<float> normal;
   std::string bytes(static_cast<size_t>(count * dtype_bytes(dtype)), '\0');
   const float factor = usual_factor(dtype);
+  if (is_4_bit(dtype)) count *= 2;
   for (int64_t i = 0; i < count; ++i)
     store_element(dtype, bytes.data(), i, (mean + normal(random)) / factor);
   return bytes;
@@ -133,8 +146,8 @@ void Inputs::lay_out(const Problem& problem) {
   for (int64_t i = 0; i < count; ++i) sets_.push_back(make_set(i));
 }
 
-// Fills each set with whole rows that hold their own factors (templates/shared/latent_rows.h).
-void Inputs::fill_latent(const Problem& problem, const OperandSpec& tensor, int64_t count) {
+// Fills each set with repeats of `table`.
+void Inputs::fill_with(const OperandSpec& tensor, int64_t count, const std::string& table) {
   Filled& filled = tensors_[index_of(tensor.role)];
   const int64_t of_set = set_bytes(tensor);
   filled.dtype.reset();
@@ -142,8 +155,6 @@ void Inputs::fill_latent(const Problem& problem, const OperandSpec& tensor, int6
     filled.memory = {};
     filled.memory = DeviceMemory(device_, count * of_set);
   }
-  const std::string table =
-      latent_values(problem, kTableSize / tensor.columns, seed_ + stream_of(tensor.role));
   const auto period = static_cast<int64_t>(table.size());
   for (int64_t set = 0; set < count; ++set)
     for (int64_t at = 0; at < of_set; at += period)
@@ -153,7 +164,11 @@ void Inputs::fill_latent(const Problem& problem, const OperandSpec& tensor, int6
 
 void Inputs::open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count) {
   if (problem.cache.kv_factors == KvFactors::kLatent && tensor.role == Role::kK)
-    return fill_latent(problem, tensor, count);
+    return fill_with(
+        tensor, count,
+        latent_values(problem, kTableSize / tensor.columns, seed_ + stream_of(tensor.role)));
+  if (tensor.by_head && !tensor.written)
+    return fill_with(tensor, count, group_factors(kTableSize, seed_ + stream_of(tensor.role)));
   const int64_t bytes = count * set_bytes(tensor);
   Filled& filled = tensors_[index_of(tensor.role)];
   if (!tensor.written) return fill(&filled, tensor.dtype, bytes, stream_of(tensor.role));

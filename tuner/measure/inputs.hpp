@@ -58,7 +58,7 @@ class Inputs {
   };
   void lay_out(const Problem& problem);
   void open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count);
-  void fill_latent(const Problem& problem, const OperandSpec& tensor, int64_t count);
+  void fill_with(const OperandSpec& tensor, int64_t count, const std::string& table);
   void open_row_sums(const Problem& problem, const OperandSpec& row_sums);
   void open_rest(const Problem& problem, const OperandSpec& operand);
   void set_row_sums(Role role, Operands* set) const;

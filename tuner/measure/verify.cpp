@@ -30,6 +30,8 @@ double unit_of(Dtype dtype) {
       return std::ldexp(1.0, -3);
     case Dtype::kFp32:
     case Dtype::kInt8:
+    case Dtype::kInt4:
+    case Dtype::kE2m1:
       break;
   }
   return std::ldexp(1.0, -17);
@@ -52,13 +54,6 @@ bool rounds_keys(const Problem& problem, Weights weights) {
   return problem.cache.kv_factors == KvFactors::kLatent && weights == Weights::kAsOperands;
 }
 
-// Returns the type whose rounding limits the result: that of P, or of O if that has fewer bits.
-Dtype limiting_dtype(const Problem& problem, Weights weights) {
-  const bool attends = problem.op == Op::kPrefill || problem.op == Op::kAttentionKvCache;
-  const bool is_p = weights == Weights::kAsOperands && attends && problem.dtype_o == Dtype::kFp32;
-  return is_p || narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o;
-}
-
 double rms_factor_of(const Problem& problem, Weights weights) {
   if (!narrow_weights(problem, weights)) return 6;
   return problem.fp8.accuracy == Accuracy::kFast ? 4 : 3;
@@ -67,6 +62,17 @@ double rms_factor_of(const Problem& problem, Weights weights) {
 double mean_factor_of(const Problem& problem, Weights weights) {
   if (!narrow_weights(problem, weights)) return rounds_keys(problem, weights) ? 0.8 : 0.6;
   return problem.fp8.accuracy == Accuracy::kFast ? 0.75 : 0.45;
+}
+
+// Returns the unit of rounding of a result. Over caches o may be fp32 beside q of 16 bits, to which
+// kernels round weights, except on a CPU.
+double unit_of_result(const Problem& problem, Weights weights) {
+  if (takes_tf32(problem, weights)) return kUnitOfTf32;
+  if (narrow_weights(problem, weights)) return unit_of(problem.dtype_q);
+  const bool attends = problem.op == Op::kPrefill || problem.op == Op::kAttentionKvCache;
+  const bool is_wide =
+      attends && weights == Weights::kAsOperands && problem.dtype_o == Dtype::kFp32;
+  return unit_of(is_wide ? problem.dtype_q : problem.dtype_o);
 }
 
 std::string place_text(const RowPlace& place) {
@@ -86,9 +92,7 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
 }
 
 Comparison::Comparison(const Problem& problem, Weights weights)
-    : unit_(takes_tf32(problem, weights)
-                ? kUnitOfTf32
-                : unit_of(limiting_dtype(problem, weights))),
+    : unit_(unit_of_result(problem, weights)),
       least_(problem.dtype_o == Dtype::kFp16 ? kTinyOfFp16 : kTiny),
       most_(problem.dtype_o == Dtype::kFp16 ? kMostOfFp16 : INFINITY),
       lse_allowed_(rounds_keys(problem, weights) ? kLseOfRoundedKeys : kLseAllowed),

@@ -76,9 +76,13 @@ std::optional<Dtype> cache_dtype_of(const ModelFields& config) {
   static constexpr Names kBits{"quantization_config.kv_cache_scheme.num_bits"};
   if (config.is_text(kAlgorithm) && config.text(kAlgorithm) == "FP8") return Dtype::kE4m3;
   if (config.is_text(kAlgorithm) && config.text(kAlgorithm) == "INT8") return Dtype::kInt8;
+  if (config.is_text(kAlgorithm) && config.text(kAlgorithm) == "NVFP4") return Dtype::kE2m1;
   static constexpr Names kType{"quantization_config.kv_cache_scheme.type"};
-  if (config.number_if_any(kBits) != 8) return std::nullopt;
-  return config.is_text(kType) && config.text(kType) == "int" ? Dtype::kInt8 : Dtype::kE4m3;
+  const bool is_int = config.is_text(kType) && config.text(kType) == "int";
+  const auto bits = config.number_if_any(kBits);
+  if (bits == 4) return is_int ? Dtype::kInt4 : Dtype::kE2m1;
+  if (bits != 8) return std::nullopt;
+  return is_int ? Dtype::kInt8 : Dtype::kE4m3;
 }
 
 }  // namespace attune

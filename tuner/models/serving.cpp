@@ -22,6 +22,19 @@ Dtype dtype_of_cache(const ServingChoice& serving, const ModelConfig& model, Dty
   return serving.dtype_kv.value_or(model.cache_dtype.value_or(dtype));
 }
 
+// Returns the factors that caches of 4 bits usually have: those of NVFP4, and as few for int4.
+KvFactors usual_factors(Dtype cache) {
+  return cache == Dtype::kE2m1   ? KvFactors::kColumns16
+         : cache == Dtype::kInt4 ? KvFactors::kColumns32
+                                 : KvFactors::kHeads;
+}
+// Returns the bytes of columns of a key.
+double bytes_of_columns(Dtype cache, int64_t columns) {
+  const auto all = static_cast<double>(columns);
+  const int group = columns_of_factor(usual_factors(cache));
+  return group > 0 ? all / 2 + all / group : all * dtype_bytes(cache);
+}
+
 // Returns the keys that a request of `keys` keys has in this layer's cache.
 int64_t length_of(const AttentionLayer& layer, int64_t keys) {
   if (layer.fixed_seqlen_kv > 0) return layer.fixed_seqlen_kv;
@@ -40,7 +53,7 @@ double request_bytes(const ModelConfig& model, Dtype cache, int64_t keys) {
                                 ? layer.cache->latent_qk
                                 : int64_t{p.num_heads_kv} * (p.head_dim_qk + p.head_dim_v);
     bytes += static_cast<double>(std::max(layer.layers, 1)) * static_cast<double>(seen) *
-             static_cast<double>(columns) * dtype_bytes(cache);
+             bytes_of_columns(cache, columns);
   }
   return bytes;
 }
@@ -68,6 +81,7 @@ Problem over_cache(const AttentionLayer& layer, Op op, Dtype dtype, Dtype cache)
   p.op = op;
   p.dtype_q = p.dtype_o = dtype;
   p.dtype_kv = cache;
+  p.cache.kv_factors = usual_factors(cache);
   p.fp8 = {};
   p.mask = layer.cache->is_cross ? Mask::kNone : Mask::kCausalBottomRight;
   p.scores.prefix = p.scores.key_lengths = p.scores.documents = false;

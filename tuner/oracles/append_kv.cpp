@@ -36,8 +36,9 @@ double spacing(Dtype dtype, double value) {
                                  : dtype == Dtype::kBf16 ? std::pair{7, -126}
                                  : dtype == Dtype::kFp16 ? std::pair{10, -14}
                                  : dtype == Dtype::kE4m3 ? std::pair{3, -6}
+                                 : dtype == Dtype::kE2m1 ? std::pair{1, 0}
                                                          : std::pair{2, -14};
-  if (dtype == Dtype::kInt8) return 1;
+  if (dtype == Dtype::kInt8 || dtype == Dtype::kInt4) return 1;
   const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
   return std::ldexp(1.0, exponent - mantissa);
 }
@@ -179,8 +180,8 @@ class AppendExpectation final : public Expectation {
   }
 
   void compare(const Operands& operands, const std::vector<Row>& rows) {
-    compare_cache(operands, rows, Role::kK, Role::kNewK, Role::kKScale);
-    compare_cache(operands, rows, Role::kV, Role::kNewV, Role::kVScale);
+    compare_cache(operands, rows, Role::kK, Role::kKScale);
+    compare_cache(operands, rows, Role::kV, Role::kVScale);
     if (problem_.append.rotary_q) compare_q(operands, rows);
   }
 
@@ -189,9 +190,11 @@ class AppendExpectation final : public Expectation {
                          [&](const OperandSpec& operand) { return operand.role == role; });
   }
 
-  // Compares the cache page by page, including all places that no row was written to.
-  void compare_cache(const Operands& operands, const std::vector<Row>& rows, Role role,
-                     Role of_rows, Role factors) {
+  // Reads the cache, or its factors, page by page, including all places that no row was written to.
+  // Calls take(bytes of a row in a head, row, head), then expects `line` written bytes there.
+  template <class Take>
+  void each_row(const Operands& operands, const std::vector<Row>& rows, Role role, int64_t line,
+                const Take& take) {
     const OperandSpec& cache = spec_of_role(role);
     const OperandView& view = operands.*tensor_of(role);
     const int64_t bytes = dtype_bytes(cache.dtype);
@@ -211,20 +214,9 @@ class AppendExpectation final : public Expectation {
       char* const page = read.data() + number % at_once * page_bytes;
       for (const Row* row : of_page[static_cast<size_t>(number)]) {
         for (int head = 0; head < cache.heads; ++head) {
-          const float* const from = given_.at(of_rows).at(row->batch, row->row, head);
-          const bool turns = role == Role::kK && problem_.append.rotary != ScoreTensor::kNone;
-          std::vector<Value> values;
-          for (int i = 0; i < cache.columns; ++i)
-            values.push_back(turns ? turned(from, row->position, i)
-                                   : Value{static_cast<double>(from[i]), 0});
-          const double factor = factor_of(operands, factors, *row, head, values);
-          const int64_t first = row->key * view.row_stride + head * view.head_stride;
-          for (int i = 0; i < cache.columns; ++i) {
-            const Value value = values[static_cast<size_t>(i)];
-            add(cache.name, cache.dtype, {value.want / factor, value.magnitude / factor},
-                load_element(cache.dtype, page, first + i), *row, head, i);
-          }
-          std::fill_n(page + first * bytes, cache.columns * bytes, '\xff');
+          char* const at = page + (row->key * view.row_stride + head * view.head_stride) * bytes;
+          take(at, *row, head);
+          std::fill_n(at, line, '\xff');
         }
       }
       if (!is_poison(page, page_bytes))
@@ -233,12 +225,75 @@ class AppendExpectation final : public Expectation {
     }
   }
 
+  std::vector<Value> values_of(Role role, const Row& row, int head) const {
+    const float* const from =
+        given_.at(role == Role::kK ? Role::kNewK : Role::kNewV).at(row.batch, row.row, head);
+    const bool turns = role == Role::kK && problem_.append.rotary != ScoreTensor::kNone;
+    std::vector<Value> values;
+    for (int i = 0; i < (role == Role::kK ? problem_.head_dim_qk : problem_.head_dim_v); ++i)
+      values.push_back(turns ? turned(from, row.position, i)
+                             : Value{static_cast<double>(from[i]), 0});
+    return values;
+  }
+
+  void compare_cache(const Operands& operands, const std::vector<Row>& rows, Role role,
+                     Role factors) {
+    const OperandSpec& cache = spec_of_role(role);
+    const int group = columns_of_factor(problem_.cache.kv_factors);
+    std::map<std::pair<const Row*, int>, std::vector<double>> of_groups;
+    if (group > 0)
+      each_row(operands, rows, role == Role::kK ? Role::kKGroups : Role::kVGroups,
+               (role == Role::kK ? problem_.head_dim_qk : problem_.head_dim_v) / group,
+               [&](const char* at, const Row& row, int head) {
+                 of_groups[{&row, head}] = made_factors(role, at, row, head);
+               });
+    each_row(operands, rows, role, cache.columns * dtype_bytes(cache.dtype),
+             [&](const char* at, const Row& row, int head) {
+               const std::vector<Value> values = values_of(role, row, head);
+               const double of_row = factor_of(operands, factors, row, head, values);
+               for (size_t i = 0; i < values.size(); ++i) {
+                 double factor = of_row;
+                 if (group > 0)
+                   factor *= of_groups.at({&row, head})[i / static_cast<size_t>(group)];
+                 const auto share = [&](double value) { return factor == 0 ? 0 : value / factor; };
+                 add(cache.name, cache.dtype, {share(values[i].want), share(values[i].magnitude)},
+                     load_element(cache.dtype, at, static_cast<int64_t>(i)), row, head,
+                     static_cast<int>(i));
+               }
+             });
+  }
+
+  // Returns the factors that the kernel made for a row's groups of columns. Checks that each is the
+  // e4m3 nearest to the group's largest magnitude / (largest code * factor of the head).
+  std::vector<double> made_factors(Role role, const char* at, const Row& row, int head) {
+    const std::vector<Value> values = values_of(role, row, head);
+    const auto group = static_cast<size_t>(columns_of_factor(problem_.cache.kv_factors));
+    const double of_head = static_cast<double>(
+        bench_.inputs.factor(role == Role::kK ? Role::kKScale : Role::kVScale, 0, head, 0));
+    const double unit = static_cast<double>(largest_code_value(problem_.dtype_kv)) * of_head;
+    std::vector<double> made;
+    for (size_t first = 0; first < values.size(); first += group) {
+      Value largest{0, 0};
+      for (size_t i = first; i < first + group; ++i) {
+        largest.want = std::max(largest.want, std::abs(values[i].want));
+        largest.magnitude = std::max(largest.magnitude, values[i].magnitude);
+      }
+      const auto i = static_cast<int64_t>(made.size());
+      add(role == Role::kK ? "cache.k_factors" : "cache.v_factors", Dtype::kE4m3,
+          {largest.want / unit, largest.magnitude / unit}, load_element(Dtype::kE4m3, at, i), row,
+          head, static_cast<int>(i));
+      made.push_back(static_cast<double>(load_element(Dtype::kE4m3, at, i)));
+    }
+    return made;
+  }
+
   // Returns the factor by which the row was divided. If the kernel made it, checks that it follows
   // from the row's largest magnitude, except for rounding.
   double factor_of(const Operands& operands, Role role, const Row& row, int head,
                    const std::vector<Value>& values) {
-    if (!is_8_bit(problem_.dtype_kv)) return 1.0;
-    if (problem_.cache.kv_factors == KvFactors::kHeads)
+    if (!is_narrow(problem_.dtype_kv)) return 1.0;
+    if (problem_.cache.kv_factors == KvFactors::kHeads ||
+        columns_of_factor(problem_.cache.kv_factors) > 0)
       return static_cast<double>(bench_.inputs.factor(role, 0, head, 0));
     if (problem_.cache.kv_factors == KvFactors::kKeys)
       return static_cast<double>(bench_.inputs.factor(role, row.page, head, row.key));
@@ -280,8 +335,8 @@ class AppendExpectation final : public Expectation {
   // Adds one comparison. Allows half a step of the type, and the rounding of fp32 products.
   void add(const char* name, Dtype dtype, Value value, float got, const Row& row, int head,
            int column) {
-    const double largest = is_8_bit(dtype) ? static_cast<double>(largest_code_value(dtype))
-                                           : std::numeric_limits<double>::max();
+    const double largest = is_narrow(dtype) ? static_cast<double>(largest_code_value(dtype))
+                                            : std::numeric_limits<double>::max();
     const double lowest = dtype == Dtype::kInt8 ? -largest - 1 : -largest;
     const double want = std::clamp(value.want, lowest, largest);
     const double allowed =

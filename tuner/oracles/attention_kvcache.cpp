@@ -95,26 +95,48 @@ class CacheExpectation final : public Expectation {
   }
 
   bool has_latent_rows() const { return problem_.cache.kv_factors == KvFactors::kLatent; }
+  int group() const { return columns_of_factor(problem_.cache.kv_factors); }
   int64_t columns_of(const OperandSpec& tensor) const {
-    return has_latent_rows() && tensor.role == Role::kK ? problem_.head_dim_qk : tensor.columns;
+    if (group() == 0 && !has_latent_rows()) return tensor.columns;
+    return tensor.role == Role::kK ? problem_.head_dim_qk : problem_.head_dim_v;
   }
-  // Returns rows of the cache. Those of K hold their factors with kv_factors=latent; as int8, the
-  // values of a row are its bytes.
+  // Returns rows of the cache. Those of K hold their factors with kv_factors=latent.
   std::vector<float> cache_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
                                 int64_t first, int64_t end) const {
+    if (group() > 0) return nibble_rows(tensor, view, page, first, end);
     if (!has_latent_rows()) return tensor_rows(bench_.device, tensor, view, page, first, end);
-    OperandSpec bytes = spec_of_role(Role::kK);
-    bytes.dtype = Dtype::kInt8;
-    const std::vector<float> all = tensor_rows(bench_.device, bytes, view, page, first, end);
-    const auto columns = static_cast<size_t>(columns_of(tensor));
+    const OperandSpec& of_k = spec_of_role(Role::kK);
+    const std::vector<uint8_t> all = row_bytes(of_k, view, page, first, end);
     std::vector<float> rows;
-    rows.reserve(all.size() / static_cast<size_t>(bytes.columns) * columns);
-    std::vector<uint8_t> row(static_cast<size_t>(bytes.columns));
-    for (size_t at = 0; at < all.size(); at += row.size()) {
-      for (size_t i = 0; i < row.size(); ++i) row[i] = to_int8(all[at + i]);
-      for (size_t i = 0; i < columns; ++i) rows.push_back(latent_value(row.data(), i));
-    }
+    for (size_t at = 0; at < all.size(); at += static_cast<size_t>(of_k.columns))
+      for (int64_t i = 0; i < columns_of(tensor); ++i)
+        rows.push_back(latent_value(all.data() + at, static_cast<size_t>(i)));
     return rows;
+  }
+  // Returns rows of a 4-bit cache times the factors of their groups of columns.
+  std::vector<float> nibble_rows(const OperandSpec& tensor, const OperandView& view, int64_t page,
+                                 int64_t first, int64_t end) const {
+    const OperandSpec& factors =
+        spec_of_role(tensor.role == Role::kK ? Role::kKGroups : Role::kVGroups);
+    const std::vector<uint8_t> codes = row_bytes(tensor, view, page, first, end);
+    const std::vector<float> of_groups = tensor_rows(
+        bench_.device, factors, bench_.inputs.set(0).*tensor_of(factors.role), page, first, end);
+    const int64_t columns = columns_of(tensor);
+    std::vector<float> rows;
+    for (int64_t row = 0; row < (end - first) * tensor.heads; ++row)
+      for (int64_t i = 0; i < columns; ++i)
+        rows.push_back(load_element(tensor.dtype, codes.data(), row * columns + i) *
+                       of_groups[static_cast<size_t>(row * factors.columns + i / group())]);
+    return rows;
+  }
+  // Returns rows as bytes: the values of int8.
+  std::vector<uint8_t> row_bytes(OperandSpec tensor, const OperandView& view, int64_t page,
+                                 int64_t first, int64_t end) const {
+    tensor.dtype = Dtype::kInt8;
+    std::vector<uint8_t> bytes;
+    for (const float byte : tensor_rows(bench_.device, tensor, view, page, first, end))
+      bytes.push_back(to_int8(byte));
+    return bytes;
   }
   float latent_value(const uint8_t* row, size_t column) const {
     const auto of_v = static_cast<size_t>(problem_.head_dim_v);
@@ -175,10 +197,10 @@ class CacheExpectation final : public Expectation {
 
   void add_factors(Role of, int64_t page, int64_t first, int64_t end, Rows* rows) const {
     const Role role = of == Role::kK ? Role::kKScale : Role::kVScale;
-    const bool by_key = problem_.cache.kv_factors != KvFactors::kHeads;
+    const bool by_key = problem_.cache.kv_factors != KvFactors::kHeads && group() == 0;
     for (int64_t row = first; row < end; ++row)
       for (int64_t head = 0; head < rows->heads; ++head)
-        rows->factors.push_back(!is_8_bit(problem_.dtype_kv) || has_latent_rows() ? 1.0
+        rows->factors.push_back(!is_narrow(problem_.dtype_kv) || has_latent_rows() ? 1.0
                                 : by_key ? factor(role, page, head, row)
                                          : factor(role, 0, head, 0));
   }

@@ -6,6 +6,7 @@
 
 #include "generator/core/ops/ops.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/nibble_rows.h"
 #include "tuner/fuzz/draw.hpp"
 
 namespace attune::testing {
@@ -30,6 +31,11 @@ void draw_dtypes(Random& random, Problem* p) {
   if (p->dtype_q == Dtype::kFp32) return;
   if (p->op == Op::kAttentionKvCache && one_in(5, random)) p->dtype_o = Dtype::kFp32;
   if (!one_in(3, random)) return;
+  if (one_in(3, random)) {
+    p->dtype_kv = pick(random, {Dtype::kInt4, Dtype::kE2m1});
+    p->cache.kv_factors = pick(random, {KvFactors::kColumns16, KvFactors::kColumns32});
+    return;
+  }
   p->dtype_kv = pick(random, {Dtype::kE4m3, Dtype::kE5m2, Dtype::kInt8});
   p->cache.kv_factors = pick(random, {KvFactors::kHeads, KvFactors::kKeys});
   if (p->op == Op::kAppendKv && one_in(2, random)) p->cache.kv_factors = KvFactors::kMade;
@@ -38,6 +44,12 @@ void draw_dtypes(Random& random, Problem* p) {
 // Draws round head dims, multiples of 16 up to the largest, or multiples of 8.
 void draw_head_dims(Random& random, Problem* p) {
   p->head_dim_qk = p->head_dim_v = pick(random, {64, 128, 80, 96, 192, 256});
+  if (is_4_bit(p->dtype_kv)) {
+    p->head_dim_qk = kNibbleStep * up_to(one_in(3, random) ? 18 : 8, random);
+    p->head_dim_v = kNibbleStep * up_to(one_in(3, random) ? 16 : 8, random);
+    if (one_in(2, random)) p->head_dim_v = std::min(p->head_dim_qk, kMaxHeadDimV);
+    return;
+  }
   if (one_in(2, random)) return;
   const int step = one_in(5, random) ? 8 : 16;
   const auto most = [&](int limit) { return (one_in(3, random) ? limit : 256) / step; };

@@ -38,7 +38,10 @@ namespace {
 std::vector<float> rows_of_heads(const Device& device, const OperandSpec& tensor,
                                  const OperandView& view, int64_t batch, int64_t head_begin,
                                  int64_t head_end, int64_t row_begin, int64_t row_end) {
-  const int64_t elements = (row_end - row_begin) * view.row_stride;
+  const int64_t elements = row_end == row_begin
+                               ? 0
+                               : (row_end - row_begin - 1) * view.row_stride +
+                                     (head_end - 1) * view.head_stride + tensor.columns;
   std::string bytes(static_cast<size_t>(elements * dtype_bytes(tensor.dtype)), '\0');
   const int64_t first = batch * view.batch_stride + row_begin * view.row_stride;
   device.copy_to_host(bytes.data(),

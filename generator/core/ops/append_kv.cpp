@@ -9,6 +9,7 @@
 
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {
@@ -62,8 +63,10 @@ OperandList operands(const Problem& p) {
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, p.num_heads_q, p.head_dim_qk};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk};
   OperandList all{k.of_packed(p.cache.packed_q), v.of_packed(p.cache.packed_q),
-                  written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk}),
-                  written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v})};
+                  written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv,
+                           stored_columns(p.dtype_kv, p.head_dim_qk)}),
+                  written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv,
+                           stored_columns(p.dtype_kv, p.head_dim_v)})};
   if (p.append.rotary != ScoreTensor::kNone) {
     const Dtype dtype = p.append.rotary == ScoreTensor::kFp32   ? Dtype::kFp32
                         : p.append.rotary == ScoreTensor::kBf16 ? Dtype::kBf16
@@ -82,11 +85,19 @@ OperandList operands(const Problem& p) {
 
 double no_flops(const Problem&) { return 0; }
 
+// Returns the bytes of a row of k or v that are read and written.
+double bytes_of_row(const Problem& p, int columns) {
+  const int group = columns_of_factor(p.cache.kv_factors);
+  return columns * dtype_bytes(p.dtype_q) +
+         stored_columns(p.dtype_kv, columns) * dtype_bytes(p.dtype_kv) +
+         (group > 0 ? group_row_bytes(columns, group) : 0);
+}
+
 // Each row is read once and written once.
 double bytes(const Problem& p) {
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q);
-  const double of_kv = static_cast<double>(p.num_heads_kv) * (p.head_dim_qk + p.head_dim_v) *
-                       (dtype_bytes(p.dtype_q) + dtype_bytes(p.dtype_kv));
+  const double of_kv = static_cast<double>(p.num_heads_kv) *
+                       (bytes_of_row(p, p.head_dim_qk) + bytes_of_row(p, p.head_dim_v));
   const double of_q = p.append.rotary_q ? static_cast<double>(p.num_heads_q) * p.head_dim_qk * 2 *
                                               dtype_bytes(p.dtype_q)
                                         : 0;

@@ -11,6 +11,7 @@
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "templates/shared/latent_rows.h"
+#include "templates/shared/nibble_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {
@@ -24,20 +25,21 @@ constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
 }
 
 void check_dtypes(const Problem& p, const char* op) {
-  const bool is_16_bit = dtype_bytes(p.dtype_q) == 2 && !is_8_bit(p.dtype_q);
-  const bool narrow_cache = is_8_bit(p.dtype_kv) && is_16_bit;
+  const bool is_16_bit = dtype_bytes(p.dtype_q) == 2;
+  const bool narrow_cache = is_narrow(p.dtype_kv) && is_16_bit;
   const bool wide_o = p.op == Op::kAttentionKvCache && p.dtype_o == Dtype::kFp32 && is_16_bit;
   for (const auto& [name, dtype, as] :
        {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
         {"dtype_kv", p.dtype_kv, narrow_cache ? p.dtype_q : p.dtype_kv},
         {"dtype_o", p.dtype_o, wide_o ? p.dtype_q : p.dtype_o}})
-    if (is_8_bit(as) || as != p.dtype_q)
+    if (is_narrow(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
-          fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
-                      "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2 or int8{}",
-                      name, dtype_name(dtype), dtype_name(p.dtype_q), op,
-                      p.op == Op::kAttentionKvCache ? ", and o fp32" : ""));
+          fmt::format(
+              "{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
+              "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2, int8, int4 or e2m1{}",
+              name, dtype_name(dtype), dtype_name(p.dtype_q), op,
+              p.op == Op::kAttentionKvCache ? ", and o fp32" : ""));
 }
 
 // Features indexed by a call's row and key numbers would need an offset per request.
@@ -97,9 +99,11 @@ OperandList operands(const Problem& p) {
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
   const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk};
   const bool is_latent = p.cache.kv_factors == KvFactors::kLatent;
-  const int columns = is_latent ? latent_row_bytes(p.head_dim_qk, p.head_dim_v) : p.head_dim_qk;
+  const int columns = is_latent ? latent_row_bytes(p.head_dim_qk, p.head_dim_v)
+                                : stored_columns(p.dtype_kv, p.head_dim_qk);
   const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, columns};
-  const OperandSpec v{Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v};
+  const OperandSpec v{
+      Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, stored_columns(p.dtype_kv, p.head_dim_v)};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true};
   const OperandSpec lse{Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true};
   OperandList all{q.of_packed(p.cache.packed_q), k.of_packed(p.cache.packed_kv),
@@ -127,7 +131,7 @@ double bytes(const Problem& p) {
   for (const OperandSpec& x : operands(p)) {
     if (kind_of(x.role) != OperandKind::kTensor || (x.role == Role::kV && p.cache.v_in_k)) continue;
     const double rows = static_cast<double>(x.batch) * static_cast<double>(x.rows);
-    const bool is_cache = x.role == Role::kK || x.role == Role::kV;
+    const bool is_cache = x.role == Role::kK || x.role == Role::kV || x.by_head;
     all += (is_cache ? std::min(rows, seen) : rows) * static_cast<double>(x.heads * x.columns) *
            dtype_bytes(x.dtype);
   }
@@ -157,8 +161,9 @@ void check_cached_problem(const Problem& p, const char* op) {
 }
 
 void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandList* all) {
-  if (!is_8_bit(p.dtype_kv) || p.cache.kv_factors == KvFactors::kLatent) return;
-  const bool by_key = p.cache.kv_factors != KvFactors::kHeads;
+  if (!is_narrow(p.dtype_kv) || p.cache.kv_factors == KvFactors::kLatent) return;
+  const int group = columns_of_factor(p.cache.kv_factors);
+  const bool by_key = p.cache.kv_factors != KvFactors::kHeads && group == 0;
   for (const auto& [role, name] :
        {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
     OperandSpec scale{role, name, p.dtype_kv, by_key ? pages : 1, keys, p.num_heads_kv};
@@ -166,6 +171,17 @@ void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandLis
     scale.written = p.cache.kv_factors == KvFactors::kMade;
     scale.optional = !by_key;
     all->add(scale);
+  }
+  if (group == 0) return;
+  for (const auto& [role, name, columns] :
+       {std::tuple{Role::kKGroups, "cache.k_factors", p.head_dim_qk},
+        {Role::kVGroups, "cache.v_factors", p.head_dim_v}}) {
+    OperandSpec factors{
+        role, name, Dtype::kE4m3, pages, keys, p.num_heads_kv, group_row_bytes(columns, group)};
+    factors.by_head = true;
+    factors.alignment = group_row_alignment(static_cast<int>(factors.columns));
+    factors.written = describe(p.op).appends;
+    all->add(factors);
   }
 }
 

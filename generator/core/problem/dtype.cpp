@@ -7,6 +7,7 @@
 #include <array>
 
 #include "generator/core/system/error.hpp"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {
@@ -17,29 +18,35 @@ struct DtypeRow {
   int bytes;
 };
 
-constexpr std::array<DtypeRow, 6> kDtypes{{{Dtype::kFp32, "fp32", 4},
+constexpr std::array<DtypeRow, 8> kDtypes{{{Dtype::kFp32, "fp32", 4},
                                            {Dtype::kBf16, "bf16", 2},
                                            {Dtype::kFp16, "fp16", 2},
                                            {Dtype::kE4m3, "e4m3", 1},
                                            {Dtype::kE5m2, "e5m2", 1},
-                                           {Dtype::kInt8, "int8", 1}}};
+                                           {Dtype::kInt8, "int8", 1},
+                                           {Dtype::kInt4, "int4", 1},
+                                           {Dtype::kE2m1, "e2m1", 1}}};
 
 struct Alias {
   std::string_view text;
   Dtype dtype;
 };
-constexpr std::array<Alias, 6> kAliases{{{"float32", Dtype::kFp32},
+constexpr std::array<Alias, 7> kAliases{{{"float32", Dtype::kFp32},
                                          {"float", Dtype::kFp32},
                                          {"bfloat16", Dtype::kBf16},
                                          {"float16", Dtype::kFp16},
                                          {"half", Dtype::kFp16},
-                                         {"fp8", Dtype::kE4m3}}};
+                                         {"fp8", Dtype::kE4m3},
+                                         {"fp4", Dtype::kE2m1}}};
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)); }
 
 }  // namespace
 
 int dtype_bytes(Dtype dtype) { return row_of(dtype).bytes; }
+int stored_columns(Dtype dtype, int columns) {
+  return is_4_bit(dtype) ? nibble_bytes(columns) : columns;
+}
 std::string_view dtype_name(Dtype dtype) { return row_of(dtype).name; }
 
 Dtype parse_dtype(std::string_view text) {
@@ -47,11 +54,15 @@ Dtype parse_dtype(std::string_view text) {
     if (row.name == text) return row.dtype;
   for (const Alias& alias : kAliases)
     if (alias.text == text) return alias.dtype;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2 or int8", text));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2, int8, int4 or e2m1",
+                  text));
 }
 
-bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
+bool is_8_bit(Dtype dtype) { return is_narrow(dtype) && !is_4_bit(dtype); }
+bool is_4_bit(Dtype dtype) { return dtype == Dtype::kInt4 || dtype == Dtype::kE2m1; }
+bool is_narrow(Dtype dtype) { return dtype_bytes(dtype) == 1; }
 
 namespace {
 

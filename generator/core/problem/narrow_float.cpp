@@ -2,6 +2,7 @@
 // Conversions between fp32 and narrower floats; see narrow_float.hpp.
 #include "generator/core/problem/narrow_float.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -85,6 +86,45 @@ uint8_t to_int8(float value) {
 
 float from_int8(uint8_t bits) { return static_cast<float>(static_cast<int8_t>(bits)); }
 
+uint8_t to_int4(float value) {
+  if (std::isnan(value)) return 0;
+  return static_cast<uint8_t>(static_cast<int>(std::clamp(std::rint(value), -7.0F, 7.0F)) & 15);
+}
+
+float from_int4(uint8_t code) {
+  const int low = code & 15;
+  return static_cast<float>(low < 8 ? low : low - 16);
+}
+
+uint8_t to_e2m1(float value) {
+  if (std::isnan(value)) return 0;
+  const float near = rounded(std::fmin(std::fabs(value), 6.0F), 2, 0.5F);
+  const uint8_t sign = std::signbit(value) ? 8 : 0;
+  for (uint8_t code = 0; code < 8; ++code)
+    if (from_e2m1(code) == near) return static_cast<uint8_t>(sign | code);
+  return sign;
+}
+
+float from_e2m1(uint8_t code) {
+  const int exponent = (code >> 1) & 3, mantissa = code & 1;
+  const float magnitude = exponent == 0
+                              ? 0.5F * static_cast<float>(mantissa)
+                              : std::ldexp(1 + 0.5F * static_cast<float>(mantissa), exponent - 1);
+  return (code & 8) != 0 ? -magnitude : magnitude;
+}
+
+namespace {
+
+uint8_t nibble_of(const char* array, int64_t index) {
+  return static_cast<uint8_t>((static_cast<uint8_t>(array[index / 2]) >> (index % 2 * 4)) & 15);
+}
+void set_nibble(char* array, int64_t index, uint8_t code) {
+  const auto kept = static_cast<uint8_t>(array[index / 2]) & (index % 2 == 0 ? 0xf0 : 0x0f);
+  array[index / 2] = static_cast<char>(kept | code << (index % 2 * 4));
+}
+
+}  // namespace
+
 void store_element(Dtype dtype, void* array, int64_t index, float value) {
   char* at = static_cast<char*>(array) + index * dtype_bytes(dtype);
   const auto put = [at](auto bits) { std::memcpy(at, &bits, sizeof bits); };
@@ -101,6 +141,10 @@ void store_element(Dtype dtype, void* array, int64_t index, float value) {
       return put(to_e5m2(value));
     case Dtype::kInt8:
       return put(to_int8(value));
+    case Dtype::kInt4:
+      return set_nibble(static_cast<char*>(array), index, to_int4(value));
+    case Dtype::kE2m1:
+      return set_nibble(static_cast<char*>(array), index, to_e2m1(value));
   }
 }
 
@@ -123,6 +167,10 @@ float load_element(Dtype dtype, const void* array, int64_t index) {
       return from_e5m2(get(uint8_t{0}));
     case Dtype::kInt8:
       return from_int8(get(uint8_t{0}));
+    case Dtype::kInt4:
+      return from_int4(nibble_of(static_cast<const char*>(array), index));
+    case Dtype::kE2m1:
+      return from_e2m1(nibble_of(static_cast<const char*>(array), index));
   }
   return 0;
 }

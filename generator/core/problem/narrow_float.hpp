@@ -25,7 +25,14 @@ float from_e5m2(uint8_t bits);
 uint8_t to_int8(float value);  // two's complement; NaN is 0
 float from_int8(uint8_t bits);
 
-// Access the element at `index` of an array.
+// 4 bits of a byte. Values beyond the largest code become it; NaN is 0.
+uint8_t to_int4(float value);  // two's complement, -7 to 7
+float from_int4(uint8_t code);
+uint8_t to_e2m1(float value);  // sign, two bits of exponent, one of mantissa
+float from_e2m1(uint8_t code);
+
+// Access the element at `index` of an array. A byte has two elements of 4 bits, the first in its
+// low bits.
 void store_element(Dtype dtype, void* array, int64_t index, float value);
 float load_element(Dtype dtype, const void* array, int64_t index);
 

@@ -34,14 +34,17 @@ enum class Role : int {
   kQScale,
   kKScale,
   kVScale,
-  kOScale
+  kOScale,
+  kKGroups,  // tensors of the factors of groups of columns, attune_operands.cache
+  kVGroups
 };
-inline constexpr int kNumRoles = 19;
+inline constexpr int kNumRoles = 21;
 
 // The slots of tensors, then the slots of scale factors with their names in messages.
-inline constexpr Role kTensorRoles[] = {
-    Role::kQ,  Role::kK,       Role::kV,    Role::kO,    Role::kDout, Role::kDq, Role::kDk,
-    Role::kDv, Role::kDscores, Role::kNewK, Role::kNewV, Role::kCos,  Role::kSin};
+inline constexpr Role kTensorRoles[] = {Role::kQ,       Role::kK,       Role::kV,      Role::kO,
+                                        Role::kDout,    Role::kDq,      Role::kDk,     Role::kDv,
+                                        Role::kDscores, Role::kNewK,    Role::kNewV,   Role::kCos,
+                                        Role::kSin,     Role::kKGroups, Role::kVGroups};
 struct FactorRole {
   Role role;
   const char* name;
@@ -55,12 +58,15 @@ inline constexpr FactorRole kFactorRoles[] = {{Role::kQScale, "q_scale"},
 enum class OperandKind {
   kTensor,   // elements [batch, rows, heads, columns] with three strides
   kRowSums,  // fp32 [batch, heads, rows] with two strides, both 0 where contiguous
-  kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
+  kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit or 4-bit tensor
 };
 constexpr OperandKind kind_of(Role role) {
-  if (role <= Role::kSin) return OperandKind::kTensor;
+  if (role <= Role::kSin || role >= Role::kKGroups) return OperandKind::kTensor;
   return role <= Role::kDlse ? OperandKind::kRowSums : OperandKind::kFactors;
 }
+
+// Alignment in bytes of the addresses of tensors, and of their strides in dimensions longer than 1.
+inline constexpr int kOperandAlignment = 16;
 
 // One operand of a problem.
 struct OperandSpec {
@@ -76,6 +82,8 @@ struct OperandSpec {
   bool added_to = false;      // for a written operand: results are added to its contents
   bool rows_at_most = false;  // packed requests: a call may have fewer rows
   int64_t most_number = -1;   // for factors that are int32 numbers, from 0 to this one; -1: floats
+  bool by_head = false;       // rows of a head are adjacent where contiguous
+  int alignment = kOperandAlignment;  // of tensors
 
   OperandSpec of_packed(bool packed) const {
     OperandSpec operand = *this;
@@ -90,7 +98,7 @@ struct OperandSpec {
   int64_t least_rows() const { return rows_at_most && rows > 0 ? 1 : rows; }
   bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
   // True if the operand's tensor has scale factors. Only for operands of kind kFactors.
-  bool has_factors() const { return is_8_bit(dtype) || !optional || most_number >= 0; }
+  bool has_factors() const { return is_narrow(dtype) || !optional || most_number >= 0; }
   int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
 };
 

@@ -12,6 +12,7 @@
 #include "generator/core/problem/problem_fields.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
+#include "templates/shared/nibble_rows.h"
 
 namespace attune {
 namespace {
@@ -107,10 +108,40 @@ void check_latent_rows(const Problem& p) {
       dtype_name(p.dtype_q), dtype_name(p.dtype_kv), p.cache.v_in_k, p.head_dim_v, kColumns));
 }
 
-void check_kv_factors(const Problem& p, const OpDescription& op) {
-  if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
+void check_has_cache(const Problem& p, const OpDescription& op) {
+  if (!op.has_cache)
+    refuse(fmt::format("dtype_kv is {}; op {} has no cache, and only a cache may be {}",
+                       dtype_name(p.dtype_kv), op.name, dtype_name(p.dtype_kv)));
+}
+
+// Caches of 4 bits have factors for groups of columns, and rows of whole 16 bytes.
+void check_nibble_rows(const Problem& p) {
+  const auto name = dtype_name(p.dtype_kv);
+  const int group = columns_of_factor(p.cache.kv_factors);
+  if (!is_4_bit(p.dtype_kv))
     refuse(
-        fmt::format("dtype_kv is int8; op {} has no cache, and only a cache may be int8", op.name));
+        fmt::format("kv_factors is {} and dtype_kv is {}; must be heads, keys, made or latent: "
+                    "only 4-bit caches have factors for columns",
+                    kv_factors_name(p.cache.kv_factors), name));
+  if (group == 0)
+    refuse(fmt::format("dtype_kv is {} and kv_factors is {}; must be columns16 or columns32", name,
+                       kv_factors_name(p.cache.kv_factors)));
+  if (p.cache.v_in_k)
+    refuse(
+        fmt::format("dtype_kv is {} and v_in_k is 1; v_in_k must be 0: latent caches have 16 or "
+                    "8 bits",
+                    name));
+  for (const auto& [field, value] :
+       {std::pair{"head_dim_qk", p.head_dim_qk}, {"head_dim_v", p.head_dim_v}})
+    if (value % kNibbleStep != 0)
+      refuse(fmt::format("{} is {} and dtype_kv is {}; must be a multiple of {}", field, value,
+                         name, kNibbleStep));
+}
+
+void check_kv_factors(const Problem& p, const OpDescription& op) {
+  if (p.dtype_kv == Dtype::kInt8) check_has_cache(p, op);
+  if (is_4_bit(p.dtype_kv) || columns_of_factor(p.cache.kv_factors) > 0)
+    return check_nibble_rows(p);
   if (p.cache.kv_factors == KvFactors::kHeads) return;
   if (!op.has_cache || !is_8_bit(p.dtype_kv))
     refuse(
@@ -175,6 +206,7 @@ void validate(const Problem& p) {
   check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   const OpDescription& op = describe(p.op);
+  if (is_4_bit(p.dtype_kv)) check_has_cache(p, op);
   op.validate(p);
   if (!op.has_gradients && p.backward.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {}; op {} has no gradients: must be qkv",
@@ -227,7 +259,8 @@ constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
 constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
                                                 "sinks", "load", "load_diagonals"};
-constexpr std::string_view kKvFactors[] = {"heads", "keys", "made", "latent"};
+constexpr std::string_view kKvFactors[] = {"heads",  "keys",      "made",
+                                           "latent", "columns16", "columns32"};
 constexpr std::string_view kKeyIndices[] = {"none", "positions", "places"};
 constexpr int kAllRepeats = 15;
 }  // namespace
@@ -256,10 +289,15 @@ std::string_view kv_factors_name(KvFactors factors) {
   return kKvFactors[static_cast<size_t>(factors)];
 }
 
+int columns_of_factor(KvFactors factors) {
+  return factors == KvFactors::kColumns16 ? 16 : factors == KvFactors::kColumns32 ? 32 : 0;
+}
+
 KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
-  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys, made or latent", text));
+  refuse(fmt::format(
+      "kv_factors is \"{}\"; must be heads, keys, made, latent, columns16 or columns32", text));
 }
 
 std::string_view key_indices_name(KeyIndices indices) {
@@ -320,6 +358,8 @@ Repeats parse_repeats(std::string_view text) {
 bool is_8_bit(const SpecFields& p) {
   return is_8_bit(p.dtype_q) || is_8_bit(p.dtype_kv) || is_8_bit(p.dtype_o);
 }
+
+bool is_narrow(const SpecFields& p) { return is_8_bit(p) || is_4_bit(p.dtype_kv); }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {
   // Rounds up with a mask of ones, since each launch calls this

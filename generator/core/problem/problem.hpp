@@ -99,7 +99,7 @@ constexpr bool repeats(Repeats all, Repeats one) {
 std::string repeats_text(Repeats all);  // "none", "bh"
 Repeats parse_repeats(std::string_view text);
 
-// The granularity of an 8-bit cache's scale factors.
+// The granularity of the scale factors of an 8-bit or 4-bit cache.
 enum class KvFactors : int {
   kHeads = 0,  // one for all, or one for each head of K
   kKeys = 1,   // by page, key and head, with any strides
@@ -107,7 +107,13 @@ enum class KvFactors : int {
   // Each row holds its factors: the 8-bit columns of V, a factor for every 128 of these, then the
   // other columns of K in the type of q (templates/shared/latent_rows.h)
   kLatent = 3,
+  // For 4 bits: a factor of e4m3 for each 16 or 32 columns of each key, which append_kv makes,
+  // times a factor as with kHeads (templates/shared/nibble_rows.h)
+  kColumns16 = 4,
+  kColumns32 = 5,
 };
+// Returns the columns that share a factor of their key; 0: all.
+int columns_of_factor(KvFactors factors);
 std::string_view kv_factors_name(KvFactors factors);  // "heads", "latent"
 KvFactors parse_kv_factors(std::string_view text);
 
@@ -277,6 +283,8 @@ std::string to_text(const Problem& problem);
 
 // True if q, k and v, or o are 8-bit.
 bool is_8_bit(const SpecFields& fields);
+// True if an operand has 8 or 4 bits: its kernels take scale factors.
+bool is_narrow(const SpecFields& fields);
 // Returns the stride in elements between rows of `head_dim` elements in the default layout. Each
 // row begins at a multiple of 16 bytes.
 int64_t padded_row(Dtype dtype, int64_t head_dim);

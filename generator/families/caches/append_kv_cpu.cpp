@@ -14,9 +14,8 @@ class AppendKvCpu final : public FixedTemplate {
       : FixedTemplate("append_kv_cpu", "cpu/small/append_kv.cpp", "cpu/small/small_knobs.hpp", 1) {}
 
   const Served& serves() const override { return serves_appending(); }
-  LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
-                                 ArgumentPart::kAppend}}}};
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    return {.steps = {{.parts = append_parts(spec)}}};
   }
   LaunchSizes sizes(const KernelSpec&, const Config&, const Shape&,
                     const DeviceFacts&) const override {

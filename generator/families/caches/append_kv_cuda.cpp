@@ -25,6 +25,16 @@ int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
   return 2 * shape.num_heads_kv + (spec.append.rotary_q ? shape.num_heads_q : 0);
 }
 
+// The columns that share a factor must lie in one step.
+Constraint lanes_hold_groups(int group) {
+  return {"lanes of a factor", {"lanes"}, [=](const Config& config) -> std::optional<std::string> {
+            const int64_t lanes = config.at("lanes");
+            if (8 * lanes >= group) return std::nullopt;
+            return fmt::format("lanes is {}; must be at least {}, since {} columns share a factor",
+                               lanes, group / 8, group);
+          }};
+}
+
 class AppendKvCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "append_kv_cuda"; }
@@ -35,7 +45,8 @@ class AppendKvCuda final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads per row"},
                         {"threads", {256, 128, 512}, "threads per block"}},
-                       {lanes_hold_rows(widest_row(spec), kMostSteps, kFewestLanes)});
+                       {lanes_hold_rows(widest_row(spec), kMostSteps, kFewestLanes),
+                        lanes_hold_groups(columns_of_factor(spec.cache.kv_factors))});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -48,9 +59,8 @@ class AppendKvCuda final : public KernelTemplate {
     return {.threads = threads, .max_registers = register_cap(arch, threads)};
   }
 
-  LaunchStructure structure(const KernelSpec&, const Config& config) const override {
-    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
-                                 ArgumentPart::kAppend},
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    return {.steps = {{.parts = append_parts(spec),
                        .threads = static_cast<unsigned>(config.at("threads"))}}};
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,

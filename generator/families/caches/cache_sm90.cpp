@@ -293,7 +293,7 @@ class CacheSm90 final : public KernelTemplate {
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; this template serves fp16 and bf16",
                          dtype_name(spec.dtype_q));
-    if (is_8_bit(spec.dtype_kv))
+    if (is_narrow(spec.dtype_kv))
       return fmt::format("dtype_kv is {}; this template serves caches of the dtype of q: {}",
                          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
     for (const auto& [field, value] :

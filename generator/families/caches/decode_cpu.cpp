@@ -46,6 +46,7 @@ class DecodeCpu final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kCache};
     if (spec.cache.key_indices != KeyIndices::kNone) parts.push_back(ArgumentPart::kLists);
+    if (is_4_bit(spec.dtype_kv)) parts.push_back(ArgumentPart::kGroups);
     return {.steps = {{.parts = parts}, {.entry = "attune_join", .parts = parts}},
             .workspace = {{.name = "parts"}}};
   }

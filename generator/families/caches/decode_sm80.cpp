@@ -26,6 +26,7 @@
 #include "templates/shared/layouts/decode_chunks.h"
 #include "templates/shared/layouts/decode_layout.h"
 #include "templates/shared/layouts/decode_partition.h"
+#include "templates/shared/nibble_rows.h"
 #include "templates/shared/visibility.h"
 
 namespace attune {
@@ -38,7 +39,7 @@ constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the place
 // in the list of pieces (DecodeWalk).
 constexpr int kOtherRegisters = 80, kOtherRegistersOfScores = 90;
-// for 8-bit caches; for factors per key
+// for narrow caches; for factors per key or group of columns
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
 constexpr int kRegistersOfChunks = 8;    // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
@@ -71,30 +72,47 @@ int teams_of_gang(const KernelSpec& spec, const Config& config) {
   return as_int(config, "heads") * columns_of(spec).warps;
 }
 
+// Returns the bytes of columns of a row of the cache.
+int row_bytes(const KernelSpec& spec, int columns) {
+  return stored_columns(spec.dtype_kv, columns) * dtype_bytes(spec.dtype_kv);
+}
+
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys"), loads = as_int(config, "loads");
-  const int element = dtype_bytes(spec.dtype_kv) * decode_lines_of_key(warps_of_ring(config));
+  const int lines = decode_lines_of_key(warps_of_ring(config));
   const DecodeColumns own = columns_of(spec);
-  return decode_tile_bytes(keys, own.qk * element, loads) +
-         (own.values_in_keys ? 0 : decode_tile_bytes(keys, own.v * element, loads));
+  return decode_tile_bytes(keys, row_bytes(spec, own.qk) * lines, loads) +
+         (own.values_in_keys ? 0 : decode_tile_bytes(keys, row_bytes(spec, own.v) * lines, loads));
 }
 // Returns the bytes of a slot for each warp that shares the ring.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
   return slot_bytes(spec, config) / warps_of_ring(config);
 }
+int group_bytes(const KernelSpec& spec, const Config& config) {
+  const int group = columns_of_factor(spec.cache.kv_factors);
+  return group == 0
+             ? 0
+             : group_rows_bytes(as_int(config, "keys"), spec.head_dim_qk, spec.head_dim_v, group);
+}
 // Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which
 // puts them into different banks.
 int bytes_of_tile(const KernelSpec& spec, const Config& config) {
-  if (!has_boxes(config)) return slot_bytes(spec, config) * columns_of(spec).warps;
-  return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
-         dtype_bytes(spec.dtype_kv);
+  const int factors = group_bytes(spec, config);
+  if (!has_boxes(config)) return slot_bytes(spec, config) * columns_of(spec).warps + factors;
+  return as_int(config, "keys") * row_bytes(spec, spec.head_dim_qk + spec.head_dim_v) + factors;
 }
 
+// Returns the bytes per slot of the factors of keys, or of their groups of columns.
+int factor_bytes(const KernelSpec& spec, const Config& config) {
+  if (spec.cache.kv_factors == KvFactors::kHeads) return 0;
+  const int groups = group_bytes(spec, config);
+  return groups > 0 ? groups : decode_factor_bytes(as_int(config, "keys"));
+}
 bool has_key_factors(const KernelSpec& spec) { return spec.cache.kv_factors != KvFactors::kHeads; }
 
 bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
 
-int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
+int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / row_bytes(spec, 32) * 32; }
 // True if rows of K are whole lines of 128 bytes, and more than one.
 bool row_has_lines(const KernelSpec& spec) {
   const int columns = columns_of_panel(spec);
@@ -103,7 +121,7 @@ bool row_has_lines(const KernelSpec& spec) {
 
 int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
-  const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
+  const int factors = factor_bytes(spec, config);
   const int keys = has_lists(spec) ? decode_key_bytes(as_int(config, "keys")) : 0;
   const DecodeColumns own = columns_of(spec);
   return decode_shared(warps, warps / warps_of_ring(config), kv_slots, slot_bytes(spec, config),
@@ -121,7 +139,7 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
   const DecodeColumns own = columns_of(spec);
   const int of_q = decode_keeps_q(own.qk) ? 0 : own.qk / 4;
-  const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
+  const int conversions = (is_narrow(spec.dtype_kv) ? kRegistersOfConversions : 0) +
                           (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
                     (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0) +
@@ -146,7 +164,7 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads != kChunks && is_wide(spec) && !shares_are_equal(spec))
               return fmt::format("loads is {}; must be 0, since warps have unequal columns", loads);
             if (loads == kTogether && has_key_factors(spec))
-              return fmt::format("loads is {}; factors per key belong to one head", loads);
+              return fmt::format("loads is {}; factors of keys belong to one head", loads);
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
@@ -372,16 +390,18 @@ class DecodeSm80 final : public KernelTemplate {
                        .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))};
     step.parts.push_back(ArgumentPart::kCache);
     if (has_lists(spec)) step.parts.push_back(ArgumentPart::kLists);
+    if (is_4_bit(spec.dtype_kv)) step.parts.push_back(ArgumentPart::kGroups);
     step.early = true;  // with griddepcontrol, waits for the previous grid
     const bool together = config.at("loads") == kTogether;
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
-        step.tensor_maps.push_back({.tensor = operand,
-                                    .box_columns = columns_of_panel(spec),
-                                    .box_rows = together ? 1 : as_int(config, "keys"),
-                                    .box_heads = warps_of_ring(config),
-                                    .fetches_around = false,
-                                    .of_pages = true});
+        step.tensor_maps.push_back(
+            {.tensor = operand,
+             .box_columns = stored_columns(spec.dtype_kv, columns_of_panel(spec)),
+             .box_rows = together ? 1 : as_int(config, "keys"),
+             .box_heads = warps_of_ring(config),
+             .fetches_around = false,
+             .of_pages = true});
     return {.steps = {step},
             .workspace = {{.name = "tickets", .zeroed = true},
                           {.name = "parts", .zeroed = config.at("waits") != 0}}};
@@ -471,6 +491,12 @@ class DecodeSm80 final : public KernelTemplate {
       if (value % kStepOfHeadDims != 0)
         return fmt::format("{} is {}; this template serves multiples of {}", field, value,
                            kStepOfHeadDims);
+    if (is_4_bit(spec.dtype_kv) && is_wide(spec))
+      return fmt::format(
+          "dtype_kv is {} and head_dim_qk is {}; this template serves 4-bit caches "
+          "with head dims up to {}",
+          dtype_name(spec.dtype_kv), std::max(spec.head_dim_qk, spec.head_dim_v),
+          kDecodeNarrowHead);
     return std::nullopt;
   }
 };

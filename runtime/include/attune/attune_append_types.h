@@ -19,6 +19,9 @@
  * v_scale, clamped to the largest finite value. NaN becomes 0 in int8. With kv_factors =
  * ATTUNE_KV_FACTORS_MADE the call also computes the factors.
  *
+ * 4 bits: a cache of int4 or e2m1 gets the codes and the factors k_factors and v_factors
+ * (attune_cache_types.h). int4 gets -7 to 7. NaN becomes 0.
+ *
  * A row is not written if its place does not exist: its position is below 0, at least seqlen_kv or
  * without angles, or the cache does not have its page or slot. o of a row without angles is 0. With
  * ATTUNE_CHECK_WORKSPACE=1 in the environment a call with such a row is refused. Only a row_slots

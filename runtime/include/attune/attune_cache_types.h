@@ -49,10 +49,18 @@
  * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8.
  * attune_problem.cache.kv_factors says how many factors k_scale and v_scale have. GPU kernels
  * convert q and such keys to fp16: an element of q beyond 65504 counts as 65504.
+ *
+ * 4 bits: dtype_kv may also be int4 or e2m1, with kv_factors COLUMNS16 or COLUMNS32. Head dims are
+ * then multiples of 32. A row of k or v is head_dim / 2 bytes: byte i has column 2 i in its low 4
+ * bits and column 2 i + 1 in its high ones. Strides count bytes. The value of a column is
+ *   code * factor of its 16 or 32 columns (k_factors, v_factors) * factor of its head (k_scale,
+ *   v_scale; with no address: 1)
+ * ATTUNE_APPEND_KV computes the codes and k_factors from rows and k_scale.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_
 
+#include <attune/attune_tensor_types.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,7 +68,7 @@
 extern "C" {
 #endif
 
-/* How many factors an 8-bit cache has in k_scale and v_scale. The factor of the key in row r of
+/* The factors of an 8-bit or 4-bit cache. In k_scale and v_scale, the factor of the key in row r of
  * page (or slot) p and head h is at
  *   data[p * batch_stride + h / heads_per_scale * head_stride + r * block_stride]
  * If block_stride is 0, all keys of a page share a factor. With packed_kv, p is 0 and r counts the
@@ -79,7 +87,13 @@ typedef enum attune_kv_factors {
   /* The rows of k hold their factors, and k_scale and v_scale are not read. For e4m3 with v_in_k, q
    * of bf16 and a head_dim_v of 512. A row is 512 codes, 4 factors (fp32, one for every 128 codes),
    * and the other columns of k in bf16: 656 bytes with a head_dim_qk of 576. */
-  ATTUNE_KV_FACTORS_LATENT = 3
+  ATTUNE_KV_FACTORS_LATENT = 3,
+  /* For int4 and e2m1: a factor for each 16 columns of each key, in k_factors and v_factors, and
+   * factors as with HEADS. ATTUNE_APPEND_KV computes and writes the factors of each key: the
+   * largest magnitude of the columns / 7 (e2m1: / 6) / factor of the head, rounded to e4m3. */
+  ATTUNE_KV_FACTORS_COLUMNS16 = 4,
+  /* A factor for each 32 columns, else as COLUMNS16. */
+  ATTUNE_KV_FACTORS_COLUMNS32 = 5
 } attune_kv_factors;
 
 /* The meaning of an entry in a call's lists of keys. */
@@ -141,6 +155,16 @@ typedef struct attune_cache_operands {
   int64_t key_indices_row_stride;
   /* The number of entries from one head of k to the next. 0 = all heads share a row's list. */
   int64_t key_indices_head_stride;
+
+  /* ---- Factors of 4-bit caches; else all 0 ---- */
+  /* The factors of k: e4m3 [num_pages, page_size, num_heads_kv, row], strides in bytes. A row has
+   * the head_dim_qk / 16 (or / 32) factors of a key, up to a multiple of 4 bytes. The address and
+   * the strides are multiples of the row's largest power of two, at most 16. They may be a view of
+   * the memory of k. Kernels read whole lines if the keys of a head are adjacent in a page:
+   * [num_pages, num_heads_kv, page_size, row]. */
+  attune_tensor k_factors;
+  /* The factors of v, with head_dim_v. */
+  attune_tensor v_factors;
 } attune_cache_operands;
 
 #ifdef __cplusplus

@@ -44,7 +44,11 @@ typedef enum attune_dtype {
   /* 8 bits; the largest finite value is 57344. For k and v, and for o of ATTUNE_QUANTISE. */
   ATTUNE_E5M2 = 4,
   /* 8 bits, -128 to 127. For k and v of a cache. */
-  ATTUNE_INT8 = 5
+  ATTUNE_INT8 = 5,
+  /* 4 bits, -8 to 7. For k and v of a cache; attune_cache_types.h says how codes are packed. */
+  ATTUNE_INT4 = 6,
+  /* 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4 and 6 with a sign. For k and v of a cache. */
+  ATTUNE_E2M1 = 7
 } attune_dtype;
 
 /* Query row i sees key column j if the mask's condition holds. The diagonal of a row is the last

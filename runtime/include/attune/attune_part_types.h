@@ -95,7 +95,7 @@ typedef struct attune_problem_cache {
    * head_dim_v columns of k. attune_operands.v must then have the address and strides of k. The
    * gradient dk then includes that of v, and dv is not read. */
   int32_t v_in_k;
-  /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
+  /* attune_kv_factors: the factors of an 8-bit or 4-bit cache. Default ATTUNE_KV_FACTORS_HEADS. */
   int32_t kv_factors;
   /* With key_indices: the length of each row's list of keys. 0
    * (default) = seqlen_kv. */

@@ -65,7 +65,7 @@ static StructType dropout_struct = STRUCT("DropoutOperands", 1, F(seed), F(offse
 static StructType cache_struct =
     STRUCT("CacheOperands", 1, F(kv_lengths), F(q_begins), F(page_table), F(page_table_stride),
            F(slots), F(kv_begins), F(num_pages), F(key_indices), F(key_counts),
-           F(key_indices_row_stride), F(key_indices_head_stride));
+           F(key_indices_row_stride), F(key_indices_head_stride), F(k_factors), F(v_factors));
 #undef S
 #define S attune_append_operands
 static StructType append_struct =

@@ -9,7 +9,8 @@
 // and nothing is converted.
 //
 // q, k, v, o: fp32, bf16 or fp16. k and v may also be e4m3, e5m2 or int8, with a factor for each
-// head, or for each key of a head. Any head dims; pages of any size, or slots. With lists of keys
+// head, or for each key of a head; or int4 or e2m1, with a factor for each 16 or 32 columns of a
+// key. Any head dims; pages of any size, or slots. With lists of keys
 // each row sees the keys that its list names (key_lists.hpp).
 #include "cpu/decode/decode_cpu_knobs.hpp"
 
@@ -129,9 +130,12 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
 inline void add_block(const KernelArguments& args, const DecodePiece& piece, const KeyBlock& block,
                       const KeyBlock& next, int count, const RowStates& rows) {
   const int heads = block.heads.count;
-  const BlockReader<kHeadDimQk, kStepKeys> k(args.k, block, block.k, heads);
-  const BlockReader<kHeadDimV, kStepValues> v(args.v, block, block.v, heads);
-  const BlockReader<kHeadDimQk, kStepKeys> next_k(args.k, next, next.k, heads);
+  const BlockReader<kHeadDimQk, kStepKeys> k(args.k, block, block.k, block.groups.of_k(args),
+                                             heads);
+  const BlockReader<kHeadDimV, kStepValues> v(args.v, block, block.v, block.groups.of_v(args),
+                                              heads);
+  const BlockReader<kHeadDimQk, kStepKeys> next_k(args.k, next, next.k, next.groups.of_k(args),
+                                                  heads);
   k.each_step(
       [&](const KvElement* const* keys, int place, int head) {
         each_row_tile(count, [&](auto tile, int r) {

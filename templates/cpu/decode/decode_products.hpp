@@ -21,12 +21,12 @@ constexpr bool kFarApart = kGqaRatio == 1;
 // together, so that rows of q and O are read once for several keys.
 template <int kHeadDim>
 constexpr int keys_of_step() {
-  constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
+  constexpr int kRowBytes = kCacheRowBytes<kHeadDim>;
   return kFarApart || kRowBytes > 256 ? 4 : kRowBytes > 128 ? 8 : kMostStepKeys;
 }
 constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
-// The type that products read: the cache's type, or fp32 after 8-bit rows are converted.
+// The type that products read: the cache's type, or fp32 after narrow rows are converted.
 constexpr Dtype kDtypeRead = kNarrow ? Dtype::kFp32 : kDtypeKv;
 using KvElement = Element<kDtypeRead>;
 

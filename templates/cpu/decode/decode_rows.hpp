@@ -11,7 +11,11 @@
 
 namespace attune {
 
-constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 or 4 bits
+// The bytes of a row of the cache.
+template <int kHeadDim>
+constexpr int kCacheRowBytes = kHeadDim* static_cast<int>(sizeof(Element<kDtypeKv>)) /
+                               (kGroupFactors ? 2 : 1);
 
 constexpr int vectors_of(int head_dim) { return (head_dim + kLanes - 1) / kLanes; }
 constexpr int kQkVectors = vectors_of(kHeadDimQk), kOutVectors = vectors_of(kHeadDimV);

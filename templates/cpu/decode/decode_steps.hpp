@@ -8,6 +8,7 @@
 #include "cpu/decode/decode_products.hpp"
 #include "cpu/decode/key_factors.hpp"  // where kKeyFactors, else none/
 #include "cpu/decode/latent_rows.hpp"
+#include "cpu/decode/nibble_rows.hpp"  // where kGroupFactors, else none/
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -26,6 +27,7 @@ struct KeyBlock {
   long long k[kBlock], v[kBlock];    // where their rows begin, for the first head
   int keys[kKeyLists ? kBlock : 1];  // the listed keys; -1: the entry names none
   [[no_unique_address]] KeyFactors factors;
+  [[no_unique_address]] GroupPlaces groups;
 
   // Returns the key at a place. If the place has no key, the result is at least `count`.
   int key_at(int place) const {
@@ -59,6 +61,7 @@ struct KeyBlock {
       k[place] = row_at(args.k, at) + heads.first * args.k.head_stride;
       v[place] = row_at(args.v, at) + heads.first * args.v.head_stride;
       factors.find(args, at, place);
+      groups.find(args, at, place, heads.first);
     }
   }
 };
@@ -68,18 +71,20 @@ template <int kHeadDim, int kStep>
 struct StepRows {
   static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
   const KvElement* rows[kStep];
-  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // 8-bit rows as fp32
+  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // narrow rows as fp32
 };
 
 // Reads K or V of a block in the order in which its rows lie in memory.
 template <int kHeadDim, int kStep>
 class BlockReader {
  public:
-  BlockReader(const OperandView& view, const KeyBlock& block, const long long* at, int heads)
+  BlockReader(const OperandView& view, const KeyBlock& block, const long long* at,
+              const GroupRows& groups, int heads)
       : data_(static_cast<const Element<kDtypeKv>*>(view.data)),
         head_stride_(view.head_stride),
         block_(block),
         at_(at),
+        groups_(groups),
         steps_(block.places / kStep),
         heads_(heads),
         by_head_(view.head_stride > view.row_stride) {}
@@ -104,7 +109,7 @@ class BlockReader {
   // Prefetches as many bytes as step `i` reads, if there is such a step, in the order of memory.
   // Does nothing if keys are far apart.
   void fetch(int i) const {
-    constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
+    constexpr int kBytes = kCacheRowBytes<kHeadDim>, kLine = 64;
     if (kFarApart || i >= steps_ * heads_) return;
     int place = first_place(i), of = head(i);
     if (!by_head_) {  // the rows of all heads of a step are adjacent
@@ -146,6 +151,8 @@ class BlockReader {
         Floats* const to = step->wide + key * vectors_of(kHeadDim);
         if constexpr (kLatentRows)
           load_latent_row<kHeadDim>(from, to);
+        else if constexpr (kGroupFactors)
+          load_nibble_row<kHeadDim>(from, groups_, first + key, of, to);
         else
           load_row<kDtypeKv, kHeadDim>(from, 0, to);
         step->rows[key] = reinterpret_cast<const KvElement*>(to);
@@ -159,6 +166,7 @@ class BlockReader {
   long long head_stride_;
   const KeyBlock& block_;
   const long long* at_;
+  [[no_unique_address]] const GroupRows groups_;
   int steps_, heads_;
   bool by_head_;  // rows of a head are adjacent
 };

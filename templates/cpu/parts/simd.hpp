@@ -125,6 +125,14 @@ struct ElementOf<Dtype::kInt8> {
   using Type = unsigned char;
 };
 template <>
+struct ElementOf<Dtype::kInt4> {  // two codes
+  using Type = unsigned char;
+};
+template <>
+struct ElementOf<Dtype::kE2m1> {
+  using Type = unsigned char;
+};
+template <>
 struct ElementOf<Dtype::kFp32> {
   using Type = float;
 };

@@ -8,13 +8,14 @@
 #include "cpu/parts/none/features.hpp"
 #include "cpu/small/elements.hpp"
 #include "shared/append_rows.h"
-#include "shared/kernel_arguments.h"
 #include "shared/key_factors.h"
+#include "shared/listed_arguments.h"
+#include "shared/nibble_rows.h"
 
 namespace attune {
 
 constexpr int kPairs = kTurned / 2;
-constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 or 4 bits
 
 struct Rule {
   static constexpr bool has_pages = kHasPages, has_begins = kHasBegins, is_turned = kTurned > 0;
@@ -91,39 +92,88 @@ inline float factor_of_row(const float* values) {
   return factor_of_largest<kCode>(__builtin_bit_cast(float, largest));
 }
 
+// Loads a row of k_new, v_new or q, rotated if it turns.
+template <int kHeadDim, bool kTurns>
+inline void load_new_row(const AppendArgs& append, const void* from, long long first,
+                         const AppendRow& row, float* values) {
+  for (int i = 0; i < kHeadDim; ++i) values[i] = element<kDtypeQ>(from, first + i);
+  if constexpr (kTurns && kTurned > 0) turn(append, row.position, values);
+}
+
 // Copies a row, divided by `factor` if the result has 8 bits. `made`: address for a factor that is
 // computed from the row and used in place of `factor`; null if none is.
 template <Dtype kTo, int kHeadDim, bool kTurns>
 inline void copy_row(const AppendArgs& append, const void* from, long long first, float* made,
                      const AppendRow& row, void* to, long long place, float factor) {
   float values[kHeadDim];
-  for (int i = 0; i < kHeadDim; ++i) values[i] = element<kDtypeQ>(from, first + i);
-  if constexpr (kTurns && kTurned > 0) turn(append, row.position, values);
+  load_new_row<kHeadDim, kTurns>(append, from, first, row, values);
   if constexpr (kMakesFactors)
     if (made != nullptr) *made = factor = factor_of_row<kTo, kHeadDim>(values);
   for (int i = 0; i < kHeadDim; ++i)
     set_cached<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
 }
 
-// Writes one head of a row of k_new or v_new to its place in the cache.
+// Stores a row as codes of 4 bits, and the factors of its groups of columns. `unit`: the factor of
+// the head. A group with a NaN has the largest magnitude of its other columns.
+template <int kHeadDim>
+inline void pack_row(const float* values, float unit, unsigned char* codes,
+                     unsigned char* factors) {
+  for (int first = 0; first < kHeadDim; first += kGroupColumns) {
+    float largest = 0;
+    for (int i = first; i < first + kGroupColumns; ++i) {
+      const float size = __builtin_fabsf(values[i]);
+      largest = size > largest ? size : largest;  // a NaN is not larger
+    }
+    const float share = largest / (largest_code_value(kDtypeKv) * unit);
+    const unsigned char factor = code_of<Dtype::kE4m3>(share >= 0 ? share : 0);  // 0 / 0 is NaN
+    factors[first / kGroupColumns] = factor;
+    const float divisor = group_factor(factor) * unit;
+    const auto code = [&](int i) {
+      return divisor == 0 ? 0 : nibble_code<kDtypeKv>(values[i] / divisor);
+    };
+    for (int i = first; i < first + kGroupColumns; i += 2)
+      codes[i / 2] = static_cast<unsigned char>(code(i) | code(i + 1) << 4);
+  }
+}
+
+// Writes one head of a row of k_new or v_new to its place in the cache. `groups`: the factors of
+// groups of columns.
 template <int kHeadDim, bool kTurns>
 inline void append_head(const AppendArgs& append, const OperandView& from, const AppendRow& row,
-                        const OperandView& to, const ScaleView& scale, int head) {
+                        const OperandView& to, const ScaleView& scale, const OperandView& groups,
+                        int head) {
   float factor = 1;
   float* made = nullptr;
   if constexpr (kHeadFactors) factor = cache_factor(scale, head);
   if constexpr (kKeyFactors) factor = key_factor(scale, row.page, row.key, head);
   if constexpr (kMakesFactors) made = scale.data + key_factor_at(scale, row.page, row.key, head);
+  if constexpr (kGroupFactors) {
+    float values[kHeadDim];
+    load_new_row<kHeadDim, kTurns>(append, from.data, place_in(from, row.batch, row.row, head), row,
+                                   values);
+    auto* const codes = static_cast<unsigned char*>(to.data);
+    auto* const factors = static_cast<unsigned char*>(groups.data);
+    return pack_row<kHeadDim>(values, factor, codes + place_in(to, row.page, row.key, head),
+                              factors + place_in(groups, row.page, row.key, head));
+  }
   copy_row<kDtypeKv, kHeadDim, kTurns>(append, from.data, place_in(from, row.batch, row.row, head),
                                        made, row, to.data, place_in(to, row.page, row.key, head),
                                        factor);
 }
 
+inline GroupFactorArgs groups_of(const KernelArguments& args) {
+  if constexpr (kGroupFactors) return static_cast<const GroupedArguments&>(args).groups;
+  return {};
+}
+
 inline void append_token(const KernelArguments& args, const AppendRow& row) {
   const AppendArgs& append = args.append;
+  const GroupFactorArgs groups = groups_of(args);
   for (int head = 0; row.page >= 0 && head < args.num_heads_kv; ++head) {
-    append_head<kHeadDimQk, true>(append, append.k_new, row, args.k, args.scales.k_scale, head);
-    append_head<kHeadDimV, false>(append, append.v_new, row, args.v, args.scales.v_scale, head);
+    append_head<kHeadDimQk, true>(append, append.k_new, row, args.k, args.scales.k_scale, groups.k,
+                                  head);
+    append_head<kHeadDimV, false>(append, append.v_new, row, args.v, args.scales.v_scale, groups.v,
+                                  head);
   }
   for (int head = 0; kTurnsQ && head < args.num_heads_q; ++head) {
     const long long o = place_in(args.o, row.batch, row.row, head);

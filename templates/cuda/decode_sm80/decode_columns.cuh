@@ -38,13 +38,13 @@ class ColumnShare {
 
   // True if the head has the columns of a 16-byte chunk. 128 bytes of a row make a panel.
   static __device__ __forceinline__ bool has(int chunk, int panel = 0) {
-    return exists((panel * 8 + chunk) * (16 / kKvBytes));
+    return exists((panel * 8 + chunk) * kChunkColumns);
   }
   // Returns the address of this chunk, or of another one if the head does not have it. `row` is the
   // head's address in a row of the cache.
   static __device__ __forceinline__ const char* at(const char* row, int chunk, int panel = 0) {
     if constexpr (kColumnWarps == 1) return row + chunk * 16 + panel * 128;
-    return has(chunk, panel) ? row + in_head((panel * 8 + chunk) * (16 / kKvBytes)) * kKvBytes
+    return has(chunk, panel) ? row + in_head((panel * 8 + chunk) * kChunkColumns) * kKvBits / 8
                              : row;
   }
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_rings.cuh"
+#include "cuda/decode_sm80/nibble_copies.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
@@ -18,14 +19,17 @@ class DecodeLoads {
  public:
   template <class Lists>
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const Lists&,
-                                         const DecodeMaps& maps, LineRequests& requests,
-                                         const DecodeRange& range, unsigned shared)
+                                         const GroupFactorArgs& groups, const DecodeMaps& maps,
+                                         LineRequests& requests, const DecodeRange& range,
+                                         unsigned shared)
       : parts_(parts),
         requests_(requests),
         maps_(maps),
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
+        groups_(shared, ring_index()),
+        of_groups_(groups),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
@@ -65,6 +69,8 @@ class DecodeLoads {
   __device__ __forceinline__ FactorsAddress factors(int number) const {
     return factors_.slot(number);
   }
+  // Returns the address of the factors of the groups of columns of the slot's keys.
+  __device__ __forceinline__ GroupsAddress groups(int number) const { return groups_.slot(number); }
   __device__ __forceinline__ KeysAddress keys(int) const { return {}; }
   __device__ __forceinline__ unsigned barrier(int number) const { return barriers_ + number * 8; }
   // Returns the barrier that completes when all warps of the ring have read the slot. Used only
@@ -77,7 +83,7 @@ class DecodeLoads {
   // the number of times that the slot was requested before.
   __device__ __forceinline__ void issue(int number, unsigned round = 0) {
     if (more_) {
-      if constexpr (kLoads == 0) copy_chunks(slot(number));
+      if constexpr (kLoads == 0) copy_tile(slot(number));
       if constexpr (kLoads == 1) copy_rows(slot(number), barrier(number));
       if constexpr (kLoads == 2) copy_boxes(slot(number), barrier(number));
       copy_factors(number);
@@ -205,27 +211,41 @@ class DecodeLoads {
       copy_of<VTile, ValueColumns>(slot + kValuesAt, parts_.base.v);
   }
 
+  __device__ __forceinline__ void copy_tile(unsigned slot) const {
+    if constexpr (kGroupFactors) {
+      const int keys = length_ - tile_ * kKeys;
+      const int own = min(static_cast<int>(threadIdx.x) % kKeys, keys - 1);
+      copy_nibble_tile(slot, parts_.base, inside(page_), row_in_page(tile_ * kKeys + own), head_,
+                       keys, policy_);
+    } else {
+      copy_chunks(slot);
+    }
+  }
+
   // Copies the factors of the tile's keys, with one key per lane.
   __device__ __forceinline__ void copy_factors(int number) const {
     const int lane = threadIdx.x % 32, key = tile_ * kKeys + lane % kKeys;
     factors_.copy(number, parts_.scales, inside(page_), row_in_page(key), head_, key < length_,
                   barrier(number));
+    groups_.copy(number, of_groups_, inside(page_), row_in_page(key), head_, key < length_,
+                 barrier(number));
   }
   // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
               keys = min(kKeys, length_ - tile_ * kKeys);
-    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kColumns.qk + kColumns.v));
+    if (lane == 0)
+      mbarrier_arrive_expect_tx(barrier, keys * (KTile::kCachedBytes + VTile::kCachedBytes));
     __syncwarp();
     if (row >= keys) return;
     const int key = tile_ * kKeys + row, page = inside(page_);
     if (kKeys == 32 || lane < kKeys)
       bulk_load(slot + row * KTile::kRowBytes, KeyColumns::at(row_of(parts_.base.k, page, key), 0),
-                kColumns.qk * kKvBytes, barrier, policy_);
+                KTile::kCachedBytes, barrier, policy_);
     if (kKeys == 32 || lane >= kKeys)
       bulk_load(slot + kValuesAt + row * VTile::kRowBytes,
-                ValueColumns::at(row_of(parts_.base.v, page, key), 0), kColumns.v * kKvBytes,
-                barrier, policy_);
+                ValueColumns::at(row_of(parts_.base.v, page, key), 0), VTile::kCachedBytes, barrier,
+                policy_);
   }
   __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
     const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
@@ -242,7 +262,7 @@ class DecodeLoads {
   template <class Columns>
   __device__ __forceinline__ void prefetch_share(const char* row) const {
     const int columns = Columns::present();
-    if (columns > 0) bulk_prefetch(Columns::at(row, 0), columns * kKvBytes, policy_);
+    if (columns > 0) bulk_prefetch(Columns::at(row, 0), columns * kKvBits / 8, policy_);
   }
 
   // Returns the origin of a box. The box has one head and the keys of a tile, which lie in one
@@ -276,7 +296,7 @@ class DecodeLoads {
                                               TensorCoord at) const {
 #pragma unroll
     for (int column = 0; column < Columns::kCount; column += kPanelColumns) {
-      at.head_dim = Columns::in_head(column);
+      at.head_dim = Columns::in_head(column) * kKvBits / (8 * kKvBytes);
       tma_load(to + column / kPanelColumns * (kKeys * Tile::kRowBytes), *map, barrier, at, policy_);
     }
   }
@@ -291,7 +311,7 @@ class DecodeLoads {
   __device__ __forceinline__ void prefetch_panels(const TensorMap* map, TensorCoord at) const {
 #pragma unroll
     for (int column = 0; column < Columns::kCount; column += kPanelColumns) {
-      at.head_dim = Columns::in_head(column);
+      at.head_dim = Columns::in_head(column) * kKvBits / (8 * kKvBytes);
       tma_prefetch(*map, at, policy_);
     }
   }
@@ -303,6 +323,8 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
   const KeyFactorRing factors_;
+  const GroupRing groups_;
+  const Reference<GroupFactorArgs> of_groups_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece
   int request_, length_, first_key_, head_;

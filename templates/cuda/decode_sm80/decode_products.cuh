@@ -7,9 +7,11 @@
 #include "cuda/decode_sm80/decode_columns.cuh"
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
+#include "cuda/decode_sm80/decode_rings.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
 #include "cuda/decode_sm80/head_factors.cuh"    // where kHeadFactors, else none/
 #include "cuda/decode_sm80/products_16bit.cuh"  // unless kAccuracy, else products_8bit.cuh
+#include "cuda/decode_sm80/products_4bit.cuh"   // where kGroupFactors
 #include "cuda/decode_sm80/wide_scores.cuh"     // where kWideHeads, else none/
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/parts/score_of.cuh"  // where kScored, else none/
@@ -25,7 +27,7 @@ constexpr int kQkSteps = kColumns.qk / 16, kScoreTiles = kKeys / 8, kOutputTiles
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
-using Products = CacheProducts<kNarrow ? 8 : 16>;
+using Products = CacheProducts<kKvBits>;
 constexpr bool kKeepsQ = decode_keeps_q(kColumns.qk);  // q stays in shared memory
 
 class DecodeProducts {
@@ -48,12 +50,13 @@ class DecodeProducts {
                                             (exists ? item.in(parts.base.q, row) : 0));
 #pragma unroll
       for (int step = 0; step < kQkSteps; ++step) {
-        const int at = Products::first_word(lane), word = KeyColumns::in_head(step * 16) / 2;
+        const int at = Products::first_word(lane, step), word = KeyColumns::in_head(step * 16) / 2;
         const bool has = exists && KeyColumns::exists(step * 16);
         unsigned first = has ? __ldg(q + word + at) : 0u;
         unsigned second = has ? __ldg(q + word + at + Products::kSecondWord) : 0u;
         first = Products::q_word(first);
         second = Products::q_word(second);
+        Products::arrange(first, second);
         if constexpr (kKeepsQ) {
           const unsigned to = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
           store_shared_word(to, static_cast<int>(first));
@@ -73,6 +76,9 @@ class DecodeProducts {
   // Sets the address of the factors of the next tile's keys.
   __device__ __forceinline__ void take_factors(FactorsAddress factors) { factors_ = factors; }
 
+  // Sets the address of the factors of the next tile's groups of columns.
+  __device__ __forceinline__ void take_groups(GroupsAddress groups) { groups_ = groups; }
+
   // Sets the address of the next tile's keys.
   __device__ __forceinline__ void take_keys(KeysAddress keys) { keys_ = keys; }
 
@@ -80,7 +86,7 @@ class DecodeProducts {
   __device__ __forceinline__ void add(const KernelParts& parts, ColumnScores& columns,
                                       unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
-    if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
+    if (kLoads != 0 && !kGroupFactors && keys < kKeys) clear_values(slot, keys);
     float scores[1][kScoreTiles][4];
     multiply_qk(slot, scores[0]);
     columns.join(scores[0]);
@@ -92,7 +98,7 @@ class DecodeProducts {
   }
 
   __device__ __forceinline__ float output(int n, int half, int column) const {
-    return key_factors_.output(Products::output(output_[0], n, half, column));
+    return without_unit(key_factors_.output(Products::output(output_[0], n, half, column)));
   }
   __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
   // Returns the sum, the same in the row's four lanes. All lanes of the warp must call it.
@@ -107,14 +113,16 @@ class DecodeProducts {
   static __device__ __forceinline__ float score_unit(const KernelParts& parts,
                                                      const DecodeItem& item) {
     return kIsScored ? 1.0f
-                     : scaled_by_k(parts.scales, item.kv_head, parts.base.softmax_scale_log2);
+                     : scaled_by_k(parts.scales, item.kv_head,
+                                   without_unit(parts.base.softmax_scale_log2));
   }
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 
-  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN.
+  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN. Codes of
+  // 4 bits are never NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
-    constexpr int kChunks = kColumns.v * kKvBytes / 16;
+    constexpr int kChunks = kColumns.v / kChunkColumns;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
       const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
       store_shared_16(
@@ -143,6 +151,7 @@ class DecodeProducts {
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n)
       scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
+    const KeyGroups groups(groups_);
 #pragma unroll
     for (int step = 0; step < kQkSteps; step += Products::kStepsOfLoad) {
       const unsigned address = KTile::pair(from, step / Products::kStepsOfLoad);
@@ -153,7 +162,7 @@ class DecodeProducts {
       for (int n = 0; n < kScoreTiles; n += 2) {
         unsigned b[4];
         ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
-        Products::add_qk(scores, n, q, b, step + 1 < kQkSteps);
+        Products::add_qk(scores, n, q, b, groups, step, kQkSteps);
       }
     }
   }
@@ -197,7 +206,8 @@ class DecodeProducts {
         const int row = static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
         const int batch = item_.batch(), head = item_.head(row), kv_head = item_.kv_head;
         const int position = item_.position(row), at = keys.at(n, i);
-        float score = scaled_by_k(parts.scales, kv_head, scores[n][i] * parts.base.softmax_scale);
+        float score = without_unit(scores[n][i] * parts.base.softmax_scale);
+        score = scaled_by_k(parts.scales, kv_head, score);
         score = score_of(parts.scores, score, batch, head, kv_head, position, at);
         scores[n][i] = score * kLog2E;
       }
@@ -207,7 +217,7 @@ class DecodeProducts {
   __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
     const int lane = threadIdx.x % 32;
     const unsigned from = v + VTile::offset(lane % 16, lane / 16, head_in_slot());
-    // With 8 bits the last load may have 16 of 32 columns; another slot may follow them.
+    // With narrow codes the last load may have half of its columns; another slot may follow them.
     const unsigned lone = kNarrow ? v + VTile::offset(lane % 16, 0, head_in_slot()) : from;
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
@@ -220,13 +230,14 @@ class DecodeProducts {
         p[2 * half] = pack<Products::kMath>(fragment[0], fragment[1]);
         p[2 * half + 1] = pack<Products::kMath>(fragment[2], fragment[3]);
       }
+      const ValueGroups groups(groups_, step);
 #pragma unroll
       for (int n = 0; n < kOutputTiles; n += 2 * Products::kStepsOfLoad) {
         unsigned b[4];
-        const unsigned rows = kNarrow && n + 2 == kOutputTiles ? lone : from;
+        const unsigned rows = kNarrow && n + Products::kStepsOfLoad == kOutputTiles ? lone : from;
         ldmatrix_x4_trans(
             b, VTile::pair(rows, n / 2 / Products::kStepsOfLoad) + step * 16 * VTile::kRowBytes);
-        Products::add_pv(output_[0], n, p, b);
+        Products::add_pv(output_[0], n, p, b, groups);
       }
     }
   }
@@ -239,6 +250,7 @@ class DecodeProducts {
   OnlineSoftmax<1> softmax_;
   KeyFactors key_factors_;
   FactorsAddress factors_{};
+  GroupsAddress groups_{};
   KeysAddress keys_{};
 };
 

@@ -7,6 +7,7 @@
 #include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/group_factors.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/tma.cuh"
 
 namespace attune {

@@ -26,17 +26,19 @@ namespace attune {
 constexpr bool kBoxes = kLoads == 2;
 constexpr bool kTogether = kLoads == 3;  // warps of kHeads heads share a ring
 constexpr bool kSwizzled = kBoxes || kTogether;
-constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
-constexpr int kKvBytes = kNarrow ? 1 : 2;      // of an element of the cache
-constexpr int kPanelColumns = 128 / kKvBytes;
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 or 4 bits
+constexpr int kKvBits = !kNarrow ? 16 : kGroupFactors ? 4 : 8;
+constexpr int kKvBytes = kNarrow ? 1 : 2;  // of an element of memory, which strides count
+constexpr int kChunkColumns = 128 / kKvBits, kPanelColumns = 8 * kChunkColumns;
 
-// How mma.sync multiplies with a cache of `kBits` bits (products_16bit.cuh, products_8bit.cuh):
-// kMath is the dtype of the products. An ldmatrix of K has kStepsOfLoad steps of 16 columns. Of a
-// step a lane has the words first_word and first_word + kSecondWord of a row of q, as q_word
-// converts them. add_qk adds 8 keys of the score tiles n and n + 1, add_pv adds 16 keys of the
-// tiles of O from n on; `b` is the result of ldmatrix. The first columns of two tiles of O are
-// kTileColumns apart. Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at
-// column first_column(n) + lane_column(n, lane) + column.
+// How mma.sync multiplies with a cache of `kBits` bits (products_16bit.cuh and its neighbours):
+// kMath is the dtype of the products. An ldmatrix of K has kStepsOfLoad steps of 16 columns. Of
+// a step a lane has the words first_word and first_word + kSecondWord of a row of q, as q_word
+// converts them and arrange mixes them. add_qk adds 8 keys of the score tiles n and n + 1,
+// add_pv adds 16 keys of the tiles of O from n on; `b` is the result of ldmatrix, and `groups`
+// has factors of groups of columns. The first columns of two tiles of O are kTileColumns apart.
+// Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at column
+// first_column(n) + lane_column(n, lane) + column.
 template <int kBits>
 struct CacheProducts;
 
@@ -49,7 +51,7 @@ static_assert(!kSwizzled || (kColumns.qk % kPanelColumns == 0 && kColumns.v % kP
 // The rows of K, or of V, of a slot. A row has the columns of one warp.
 template <int kHeadDim>
 struct DecodeTile {
-  static constexpr int kCachedBytes = kHeadDim * kKvBytes;
+  static constexpr int kCachedBytes = kHeadDim * kKvBits / 8;
   static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
   static constexpr bool kHasPanels = decode_has_panels(kLoads, kCachedBytes);
   static constexpr int kRowBytes = kHasPanels ? kLines * 128 : decode_row_bytes(kCachedBytes);

@@ -9,7 +9,8 @@
 // q, k, v, o: bf16 or fp16, head dims in steps of 16, up to 576 for q and k and 512 for v and o. k
 // and v: pages of any size, or slots (shared/cache_args.h); also int8, and from sm_89 on e4m3 or
 // e5m2 with a factor for each head (decode_sm80/head_factors.cuh) or each key
-// (decode_sm80/decode_factors.cuh). With lists of keys each row sees the keys that its list names
+// (decode_sm80/decode_factors.cuh); also int4 or e2m1 with factors of groups of columns
+// (decode_sm80/group_factors.cuh). With lists of keys each row sees the keys that its list names
 // (decode_sm80/listed_keys.cuh). Four warps share the columns of a head above 256
 // (decode_sm80/decode_columns.cuh, decode_sm80/wide_scores.cuh).
 //
@@ -36,6 +37,7 @@ class DecodeConsumer {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
       products.take_factors(loads_.factors(slot_));
+      products.take_groups(loads_.groups(slot_));
       products.take_keys(loads_.keys(slot_));
       products.add(parts, columns, loads_.slot(slot_), tile);
       __syncwarp();  // all lanes have read the slot
@@ -88,7 +90,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   const bool is_first = !kTogether || head_in_gang() == 0;  // first of the ring's warps
   if (is_first && lane < kBarriersOfRing)
     mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
-                  kFactorArrivals + (kTogether ? kHeads : 1));
+                  kFactorArrivals + kGroupArrivals + (kTogether ? kHeads : 1));
   fence_mbarrier_init();
   fence_proxy_async();
   if constexpr (kTogether)
@@ -101,12 +103,13 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
     attune_kernel(                                 // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args,
-        // Caches of 8 bits have factors, and kAccuracy.
+        // Caches of 8 and 4 bits have factors, and kAccuracy.
         const __grid_constant__ ScaleArgs scales,  // where kAccuracy
         const __grid_constant__ CacheArgs cache,
-        const __grid_constant__ KeyListArgs lists,  // where kKeyLists
-        const __grid_constant__ TensorMap k_map,    // where kTensorBoxes
-        const __grid_constant__ TensorMap v_map     // where kTensorBoxes
+        const __grid_constant__ KeyListArgs lists,       // where kKeyLists
+        const __grid_constant__ GroupFactorArgs groups,  // where kGroupFactors
+        const __grid_constant__ TensorMap k_map,         // where kTensorBoxes
+        const __grid_constant__ TensorMap v_map          // where kTensorBoxes
     ) {
   extern __shared__ __align__(1024) char shared[];
   ScoresOfRequest<ScoreArgs> of_request = scores;
@@ -125,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
   DecodeRange range;
   LineRequests requests = line_requests(parts, lists);
   DecodeWalk walk;
-  DecodeLoads loads(parts, lists, maps, requests, range, shared_address(shared));
+  DecodeLoads loads(parts, lists, groups, maps, requests, range, shared_address(shared));
   // With dependent launch, look up the work and prefetch the first tiles into L2 early. Keep the
   // result only if the lists are unchanged once the previous grid has ended.
 #pragma unroll 1

@@ -4,12 +4,13 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
+#include "cuda/decode_sm80/group_factors.cuh"  // where kGroupFactors, else none/
 #include "cuda/ptx/shared_memory.cuh"
 #include "shared/layouts/decode_layout.h"
 
 namespace attune {
 
-constexpr int kListedFactorBytes = kKeyFactors ? decode_factor_bytes(kKeys) : 0;
+constexpr int kListedFactorBytes = kKeyFactors ? decode_factor_bytes(kKeys) : kGroupSlotBytes;
 
 using KeysAddress = unsigned;  // in shared memory, of the keys of a tile
 

@@ -17,14 +17,17 @@ static_assert(kLoads == 0, "keys of lists come by cp.async");
 class DecodeLoads {
  public:
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const KeyListArgs& lists,
-                                         const DecodeMaps&, LineRequests& requests,
-                                         const DecodeRange& range, unsigned shared)
+                                         const GroupFactorArgs& groups, const DecodeMaps&,
+                                         LineRequests& requests, const DecodeRange& range,
+                                         unsigned shared)
       : parts_(parts),
         places_(parts, lists),
         requests_(requests),
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
+        groups_(shared, ring_index()),
+        of_groups_(groups),
         keys_(shared, ring_index()),
         policy_(evict_normal_policy()) {}
 
@@ -43,6 +46,7 @@ class DecodeLoads {
   __device__ __forceinline__ FactorsAddress factors(int number) const {
     return factors_.slot(number);
   }
+  __device__ __forceinline__ GroupsAddress groups(int number) const { return groups_.slot(number); }
   __device__ __forceinline__ KeysAddress keys(int number) const { return keys_.slot(number); }
   __device__ __forceinline__ unsigned barrier(int) const { return 0; }
   __device__ __forceinline__ unsigned empty_barrier(int) const { return 0; }
@@ -55,6 +59,8 @@ class DecodeLoads {
         copy_of<VTile, ValueColumns>(slot(number) + kValuesAt, parts_.base.v);
       factors_.copy(number, parts_.scales, places_.inside(page_), places_.row_in_page(key_),
                     places_.head(), key_ >= 0, 0);
+      groups_.copy(number, of_groups_, places_.inside(page_), places_.row_in_page(key_),
+                   places_.head(), key_ >= 0, 0);
       keys_.store(number, key_);
       tile_ += kTeam;
       advance();
@@ -157,6 +163,8 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_;
   const KeyFactorRing factors_;
+  const GroupRing groups_;
+  const Reference<GroupFactorArgs> of_groups_;
   const ListedKeyRing keys_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece

@@ -14,19 +14,21 @@ struct CacheProducts<16> {
   static constexpr int kTileColumns = 8;
   static constexpr int kSecondWord = 4;
 
-  static __device__ __forceinline__ int first_word(int lane) { return lane % 4; }
+  static __device__ __forceinline__ int first_word(int lane, int) { return lane % 4; }
   static __device__ __forceinline__ unsigned q_word(unsigned two) { return two; }
+  static __device__ __forceinline__ void arrange(unsigned&, unsigned&) {}
 
-  template <int kTiles>
+  template <int kTiles, class Groups>
   static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
                                                 const unsigned (&q)[1][4], const unsigned (&b)[4],
-                                                bool) {
+                                                const Groups&, int, int) {
     mma<kMath>(scores[n], q[0], b[0], b[1]);
     mma<kMath>(scores[n + 1], q[0], b[2], b[3]);
   }
-  template <int kTiles>
+  template <int kTiles, class Groups>
   static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4]) {
+                                                const unsigned (&p)[4], const unsigned (&b)[4],
+                                                const Groups&) {
     mma<kMath>(output[n], p, b[0], b[1]);
     mma<kMath>(output[n + 1], p, b[2], b[3]);
   }

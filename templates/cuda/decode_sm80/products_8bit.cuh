@@ -34,7 +34,7 @@ struct CacheProducts<8> {
   static constexpr int kTileColumns = 16;
   static constexpr int kSecondWord = 1;
 
-  static __device__ __forceinline__ int first_word(int lane) { return lane % 4 * 2; }
+  static __device__ __forceinline__ int first_word(int lane, int) { return lane % 4 * 2; }
 
   static __device__ __forceinline__ unsigned q_word(unsigned two) {
     if constexpr (kDtypeQ == Dtype::kFp16) return two;
@@ -46,14 +46,16 @@ struct CacheProducts<8> {
     return pack<Dtype::kFp16>(finite(low), finite(high));
   }
 
+  static __device__ __forceinline__ void arrange(unsigned&, unsigned&) {}
+
   // `b`: for tile n the columns of the first step, then of the second, then both for tile n + 1.
-  template <int kTiles>
+  template <int kTiles, class Groups>
   static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
                                                 const unsigned (&q)[2][4], const unsigned (&b)[4],
-                                                bool has_second) {
+                                                const Groups&, int of_load, int steps) {
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
-      if (step == 1 && !has_second) continue;
+      if (of_load + step >= steps) continue;
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         unsigned low, high;
@@ -65,9 +67,10 @@ struct CacheProducts<8> {
 
   // `b`: 16 columns of keys 0 to 7, then of keys 8 to 15, then the next columns, as far as O has
   // them.
-  template <int kTiles>
+  template <int kTiles, class Groups>
   static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4]) {
+                                                const unsigned (&p)[4], const unsigned (&b)[4],
+                                                const Groups&) {
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
       if (n + 2 * chunk >= kTiles) continue;

@@ -37,6 +37,13 @@ __device__ __forceinline__ void cp_async_4(unsigned shared_address, const void* 
                : "memory");
 }
 
+// Copies 8 bytes, or writes zeros, as cp_async_4 does.
+__device__ __forceinline__ void cp_async_8(unsigned shared_address, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -4,7 +4,8 @@
 //   first' = first * cos - second * sin,  second' = second * cos + first * sin
 // A pair (first, second) is columns (i, i + kTurned / 2), or with kInterleaved columns (2 i, 2 i +
 // 1). Columns from kTurned on are stored unrotated. A cache of e4m3 or e5m2 gets round(value /
-// factor); a quotient beyond the largest finite value becomes that value. With kTurnsQ the kernel
+// factor); a quotient beyond the largest finite value becomes that value. A cache of 4 bits gets
+// codes and the factors of their groups of columns (pack_groups.cuh). With kTurnsQ the kernel
 // also rotates q and stores the result in o, which may be q. Arithmetic is in fp32, rounded once.
 // shared/append_rows.h finds the place of each row. The kernel runs on every CUDA arch; it reads
 // rows 16 bytes at a time.
@@ -18,6 +19,7 @@
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/round_8bit.cuh"
 #include "cuda/ptx/store_eight.cuh"
+#include "cuda/small/pack_groups.cuh"  // where kGroupFactors, else none/
 #include "cuda/small/row_factor.cuh"
 #include "shared/append_rows.h"
 #include "shared/key_factors.h"
@@ -168,10 +170,11 @@ __device__ __forceinline__ RowFactor factor_of(const ScaleView& scale, const App
 }
 
 // Copies the row at `from` to `to` with all lanes of the row. Does nothing unless `is_there`.
-template <Dtype kTo, int kHeadDim, bool kTurns>
+template <Dtype kTo, int kHeadDim, bool kTurns, class Groups = NoGroups>
 __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* from,
                                          long long first, const AppendRow& row, void* to,
-                                         long long place, RowFactor factor, bool is_there) {
+                                         long long place, RowFactor factor, bool is_there,
+                                         Groups groups = {}) {
   float values[kSteps][8];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -185,7 +188,10 @@ __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* f
   __syncwarp(lanes_of_row());  // o may be q: wait until all lanes have read it
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
-    if (is_there && column_of(step) < kHeadDim)
+    if constexpr (kGroupFactors && kTo == kDtypeKv)
+      pack_eight<kHeadDim>(values[step], column_of(step), lanes_of_row(), is_there, factor.value,
+                           static_cast<unsigned char*>(to) + place, groups.row);
+    else if (is_there && column_of(step) < kHeadDim)
       store_values<kTo>(to, place + column_of(step), values[step], factor.value);
 }
 
@@ -206,7 +212,9 @@ __device__ __forceinline__ void clear_row(const OperandView& o, long long place)
 extern "C" __global__ void __launch_bounds__(kThreads)
     attune_kernel(const __grid_constant__ AttentionArgs args,
                   const __grid_constant__ ScaleArgs scales, const __grid_constant__ CacheArgs cache,
-                  const __grid_constant__ AppendArgs append) {
+                  const __grid_constant__ AppendArgs append,
+                  const __grid_constant__ GroupFactorArgs groups  // where kGroupFactors
+    ) {
   const unsigned heads_kv = static_cast<unsigned>(args.num_heads_kv);
   const unsigned heads = 2 * heads_kv + (kTurnsQ ? static_cast<unsigned>(args.num_heads_q) : 0u);
   const AppendRows rows = append_rows(Rule{}, args, cache, append);
@@ -219,16 +227,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         append_row(Rule{}, args, cache, append, static_cast<int>(rows.first + token));
     const bool is_written = row.page >= 0;
     if (head < heads_kv) {
-      copy_row<kDtypeKv, kHeadDimQk, true>(append, append.k_new.data,
-                                           place_in(append.k_new, row.batch, row.row, head), row,
-                                           args.k.data, place_in(args.k, row.page, row.key, head),
-                                           factor_of(scales.k_scale, row, head), is_written);
+      copy_row<kDtypeKv, kHeadDimQk, true>(
+          append, append.k_new.data, place_in(append.k_new, row.batch, row.row, head), row,
+          args.k.data, place_in(args.k, row.page, row.key, head),
+          factor_of(scales.k_scale, row, head), is_written, groups_of_k(groups, row, head));
     } else if (head < 2 * heads_kv) {
       const unsigned of_v = head - heads_kv;
-      copy_row<kDtypeKv, kHeadDimV, false>(append, append.v_new.data,
-                                           place_in(append.v_new, row.batch, row.row, of_v), row,
-                                           args.v.data, place_in(args.v, row.page, row.key, of_v),
-                                           factor_of(scales.v_scale, row, of_v), is_written);
+      copy_row<kDtypeKv, kHeadDimV, false>(
+          append, append.v_new.data, place_in(append.v_new, row.batch, row.row, of_v), row,
+          args.v.data, place_in(args.v, row.page, row.key, of_v),
+          factor_of(scales.v_scale, row, of_v), is_written, groups_of_v(groups, row, of_v));
     } else if constexpr (kTurnsQ) {
       const unsigned of_q = head - 2 * heads_kv;
       const long long o = place_in(args.o, row.batch, row.row, of_q);

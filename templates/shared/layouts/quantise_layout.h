@@ -13,9 +13,11 @@
 
 namespace attune {
 
-// Largest finite magnitudes of the 8-bit types: a block's largest element becomes this.
+// Largest finite magnitudes of the narrow types: a block's largest element becomes this.
 constexpr float largest_code_value(Dtype dtype) {
   if (dtype == Dtype::kInt8) return 127.0f;
+  if (dtype == Dtype::kInt4) return 7.0f;
+  if (dtype == Dtype::kE2m1) return 6.0f;
   return dtype == Dtype::kE4m3 ? 448.0f : 57344.0f;
 }
 

@@ -31,6 +31,7 @@ import peers  # noqa: E402
 import timing  # noqa: E402
 
 MEMORY_RATE = 4.5e12  # bytes/s that an H200 reads at best, the divisor of "bytes_us"
+NIBBLES, COLUMNS_OF_FACTOR = ("int4", "e2m1"), 16  # dtypes of 4 bits; columns that share a factor
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Case:
     rows: int = 1
     page: int = 0  # 0: slots
     head_dim: int = 128
-    dtype_kv: str = ""  # an 8-bit dtype; empty: q's dtype
+    dtype_kv: str = ""  # a dtype of 8 or 4 bits; empty: q's dtype
     by_key: bool = False  # one factor per key and head
     packed: bool = False  # packed prompts, with as many rows as keys
     head_dim_v: int = 0  # latent attention: V is the first columns of K; 0: head_dim
@@ -54,8 +55,8 @@ class Case:
 
     @property
     def bytes(self):
-        return sum(
-            self.lengths) * self.heads_kv * self.head_dim * (1 if self.head_dim_v else 2) * (1 if self.dtype_kv else 2)
+        of_column = 0.5 + 1 / COLUMNS_OF_FACTOR if self.dtype_kv in NIBBLES else 1 if self.dtype_kv else 2
+        return int(sum(self.lengths) * self.heads_kv * self.head_dim * (1 if self.head_dim_v else 2) * of_column)
 
     @property
     def flops(self):
@@ -69,7 +70,8 @@ class Case:
     def problem(self):
         return (
             f"op=attention_kvcache,"
-            f"dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'},"
+            f"dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'}"
+            f"{f',kv_factors=columns{COLUMNS_OF_FACTOR}' if self.dtype_kv in NIBBLES else ''},"
             f"{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else ''}"
             f"{'' if self.head_dim_v else f'head_dim={self.head_dim}'},"
             f"heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
@@ -99,7 +101,7 @@ def all_cases():
         Case("prompts 2 x 4096 32/8", (4096, ) * 2, 32, 8, 4096, 16)]
     cases += [
         Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n, ) * b, page=16, dtype_kv=dtype_kv)
-        for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3", "int8")]
+        for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3", "int8", *NIBBLES)]
     cases += [
         Case(f"b{b} kv{n} page16 {dtype_kv} keys", (n, ) * b, page=16, dtype_kv=dtype_kv, by_key=True)
         for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("e4m3", "int8")]
@@ -131,6 +133,11 @@ class Sets:
         self.q = torch.randn(*((sum(case.lengths), ) if case.packed else (batch, case.rows)), case.heads, case.head_dim,
                              device=device, dtype=torch.bfloat16)
         shape = shape[1:] if case.packed else shape
+        self.groups = [{}] * count
+        if case.dtype_kv in NIBBLES:
+            self._draw_nibbles(case, shape, count, device)
+            self._place(case, pages, batch, device)
+            return
         dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
                     "int8": torch.int8}[case.dtype_kv]
         unit = 32 if case.dtype_kv == "int8" else 1  # int8 data whose factors give normal numbers
@@ -141,6 +148,20 @@ class Sets:
             torch.full(shape[:-1], 1 / unit, device=device) if case.by_key else 1 / unit for _ in range(count)]
         if case.head_dim_v:
             self.caches = [(k, k[..., :case.head_dim_v]) for k, _ in self.caches]
+        self._place(case, pages, batch, device)
+
+    def _draw_nibbles(self, case, shape, count, device):
+        """Draws codes, and factors that make values near N(0,1). The keys of a head are adjacent in factors."""
+        pages, size, heads, columns = shape
+        draw = lambda *of: torch.randint(0, 256, of, device=device, dtype=torch.uint8)
+        self.caches = [tuple(draw(pages, size, heads, columns // 2) for _ in "kv") for _ in range(count)]
+        self.factors = [0.25] * count
+        self.groups = [{
+            f"{x}_factors": (draw(pages, heads, size, columns // COLUMNS_OF_FACTOR) % 16 + 0x30).view(
+                torch.float8_e4m3fn).transpose(1, 2)
+            for x in "kv"} for _ in range(count)]
+
+    def _place(self, case, pages, batch, device):
         self.lengths = torch.tensor(case.lengths, device=device, dtype=torch.int32)
         self.table = None
         if case.page:
@@ -171,6 +192,8 @@ def ours(case, sets, context):
         causal = case.rows > 1 or case.packed
         if case.dtype_kv:
             given["k_scale"] = given["v_scale"] = sets.factors[sets.number]
+        if sets.groups[sets.number]:
+            given.update(sets.groups[sets.number], dtype_kv=case.dtype_kv)
         return attune.attention_kvcache(sets.q, k, v, None if case.packed else sets.lengths, is_causal=causal, out=out,
                                         context=context, **given)
     return run
@@ -302,7 +325,7 @@ def summary(rows):
     paged = {case: us[case] for case in (f"b32 kv8192 page{page}" for page in (64, 16, 1)) if slots and case in us}
     of_bf16 = {
         case: case.partition("page16 ")[0] + "page16 bf16"
-        for case in us if case.endswith((" e4m3", " int8", " keys"))}
+        for case in us if case.endswith((" e4m3", " int8", " keys", *NIBBLES))}
     eight = {case: (us[wide], us[case]) for case, wide in of_bf16.items() if wide in us}
     return {
         "points": len(ratios),

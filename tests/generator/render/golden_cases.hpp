@@ -120,6 +120,12 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"decode_sm80_d128_int8_keys", "decode_sm80", "sm_80",
      "op=attention_kvcache,dtype=bf16,dtype_kv=int8,head_dim=128,heads=32/"
      "8,seqlen=4,page_size=16,kv_factors=keys"},
+    {"decode_sm80_d128_int4", "decode_sm80", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=int4,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
+     "seqlen_kv=8192,page_size=16,kv_factors=columns16"},
+    {"decode_sm80_d64_e2m1_lists", "decode_sm80", "sm_80",
+     "op=attention_kvcache,dtype=fp16,dtype_kv=e2m1,head_dim=64,heads=32/8,batch=32,seqlen_q=1,"
+     "seqlen_kv=8192,page_size=16,kv_factors=columns32,key_indices=positions,listed_keys=2048"},
     {"decode_sm80_d128_lists", "decode_sm80", "sm_90a",
      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,seqlen_kv=8192,"
      "page_size=16,key_indices=positions,listed_keys=2048"},
@@ -131,6 +137,11 @@ inline constexpr GoldenCase kGoldenCases[] = {
      "seqlen_kv=32768,page_size=1,v_in_k=1"},
     {"append_kv_cuda_d64_int8_made", "append_kv_cuda", "sm_90a",
      "op=append_kv,dtype=fp16,dtype_kv=int8,head_dim=64,heads=8/2,seqlen=4,kv_factors=made"},
+    {"append_kv_cuda_d128_e2m1", "append_kv_cuda", "sm_90a",
+     "op=append_kv,dtype=bf16,dtype_kv=e2m1,head_dim=128,heads=8/2,seqlen=4,kv_factors=columns16"},
+    {"decode_cpu_d64_int4", "decode_cpu", "cpu:x86-64",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=int4,head_dim=64,heads=8/2,batch=4,seqlen_q=1,"
+     "seqlen_kv=1000,kv_factors=columns32"},
     {"cache_sm90_d128_pages", "cache_sm90", "sm_90a",
      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/"
      "8,batch=8,seqlen_q=512,seqlen_kv=8192,mask=causal_bottom_right,page_size=16"},

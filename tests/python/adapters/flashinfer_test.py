@@ -142,6 +142,36 @@ class WrapperTest(unittest.TestCase):
         for i, part in enumerate((slice(0, 30), slice(30, 41))):
             self.near(o[i:i + 1], 2 * attended(q[i:i + 1], k[part], v[part], scale=0.5 * D ** -0.5)[0], 2e-2)
 
+    def test_caches_of_4_bits(self):
+        """NVFP4: decode and prefill over the codes and factors that append_kv() wrote, in both layouts."""
+        cache, half = Cache(5, [30, 11], 4), torch.bfloat16 if DEVICE == "cuda" else torch.float16
+        rows = [drawn(cache.random, 41, 2, D).to(half) for _ in range(2)]
+        codes = torch.zeros(2, cache.pages.shape[0], 4, 2, D // 2, dtype=torch.uint8, device=DEVICE)
+        factors = torch.zeros(2, cache.pages.shape[0], 4, 2, D // 16, dtype=torch.uint8, device=DEVICE).view(
+            torch.float8_e4m3fn)
+        table = torch.zeros(2, 8, dtype=torch.int32, device=DEVICE)
+        table[0], table[1, :3] = cache.indices[:8], cache.indices[8:]
+        of_cache = dict(page_table=table, k_factors=factors[0], v_factors=factors[1], dtype_kv="e2m1", k_scale=0.5,
+                        v_scale=0.25)
+        attune.append_kv(*rows, *codes, ints([30, 11]), q_begins=begins_of([30, 11]), seqlen_q=30, **of_cache)
+        q = drawn(cache.random, 2, 4, D).to(half)
+        want = attune.attention_kvcache(q[:, None], *codes, ints([30, 11]), **of_cache)[:, 0]
+        self.near(want, np.stack([
+            attended(q[i:i + 1], rows[0][part], rows[1][part])[0][0]
+            for i, part in enumerate((slice(0, 30), slice(30, 41)))]), 0.3)  # the error of 4 bits
+        for layout in ("NHD", "HND"):
+            turned = [x if layout == "NHD" else x.transpose(2, 3) for x in (codes, factors)]
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, layout)
+            wrapper.plan(*cache.lists(), 4, 2, D, 4, q_data_type=half, kv_data_type=torch.uint8)
+            o = wrapper.run(q, tuple(turned[0]), k_scale=0.5, v_scale=0.25, kv_cache_sf=tuple(turned[1]))
+            self.assertTrue(torch.equal(o, want))
+            prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, layout)
+            prefill.plan(ints([0, 1, 2]), *cache.lists(), 4, 2, D, 4, q_data_type=half, kv_data_type=torch.uint8)
+            self.near(prefill.run(q, tuple(turned[0]), k_scale=0.5, v_scale=0.25, kv_cache_sf=tuple(turned[1])),
+                      want.double().cpu(), 1e-2)
+        with self.assertRaisesRegex(ValueError, "kv_cache_sf"):
+            wrapper.run(q, tuple(turned[0]), kv_cache_sf=factors[0])
+
     def test_decode_by_slopes_of_alibi(self):
         cache = Cache(5, [33, 9], 4)
         q, slopes = drawn(cache.random, 2, 8, D), torch.tensor(attune.alibi_slopes(8), dtype=torch.float32,

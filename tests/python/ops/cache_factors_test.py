@@ -251,7 +251,7 @@ class CacheFactorsTest(unittest.TestCase):
         with self.assertRaisesRegex(attune.Error, "k_scale.*stride is .* elements and overlaps"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
         with self.assertRaisesRegex(ValueError,
-                                    "k_scale is given, and the cache is fp16; only 8-bit caches have factors"):
+                                    "k_scale is given, and the cache is fp16; only caches of 8 or 4 bits have factors"):
             wide = half(self.draw(PAGES, PAGE, HEADS, d))
             attune.append_kv(new, new, wide, half(self.draw(PAGES, PAGE, HEADS, d)), ints(KEYS), page_table=ints(TABLE),
                              k_scale=good, v_scale=good, make_scales=True)

@@ -24,7 +24,10 @@ struct Index {
 };
 inline Index threadIdx, blockIdx, gridDim;
 inline void __syncwarp(unsigned) {}
-inline unsigned __shfl_xor_sync(unsigned, unsigned value, int) { return value; }
+template <class Word>
+Word __shfl_xor_sync(unsigned, Word value, int) {
+  return value;
+}
 inline float __fdiv_rn(float a, float b) { return a / b; }
 using std::fmaf;
 using std::max;
@@ -126,7 +129,7 @@ struct Case {
     gridDim.x = 3;
     for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
       for (threadIdx.x = 0; threadIdx.x < kThreads; ++threadIdx.x)
-        attune_kernel(args, scales, cache, append);
+        attune_kernel(args, scales, cache, append, {});
   }
 
   double turned(const Tensor& x, const Place& from, int position, int column) const {

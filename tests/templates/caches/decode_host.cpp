@@ -13,12 +13,15 @@ namespace {
 
 constexpr int kBatch = 3, kKvHeads = 2, kBlocks = 5, kPages = 64;
 constexpr int kQHeads = kKvHeads * kGqaRatio;
+constexpr int kCodes = kGroupFactors ? 2 : 1;  // of an element of memory
 constexpr int kRowsOfPage = kHasPages ? kPageRows : DECODE_KEYS;
 
 struct Case {
   std::mt19937 random{7};
   std::vector<int> lengths{DECODE_KEYS, 0, DECODE_KEYS / 3 + 1}, table, lists, counts;
   std::vector<Vector16> q, k, v, o;
+  std::vector<unsigned char> k_groups, v_groups;  // of 4 bits: factors of groups of columns
+  float heads[2] = {0.6F, 1.3F};                  // factors of heads
   std::vector<float> lse;
   double worst = 0;
 
@@ -27,13 +30,30 @@ struct Case {
     tensor->assign(static_cast<size_t>(count / 8), {});
     for (int i = 0; i < count; ++i) store_element(kDtypeQ, tensor->data(), i, normal(random));
   }
+#ifdef DECODE_NIBBLES
+  // Draws codes of 4 bits, and factors of e4m3 with zeros among them.
+  void draw_nibbles(std::vector<Vector16>* codes, std::vector<unsigned char>* groups, int columns) {
+    const int rows = pages() * kRowsOfPage * kKvHeads;
+    codes->assign(static_cast<size_t>(rows * nibble_bytes(columns) / 16), {});
+    for (Vector16& some : *codes)
+      for (unsigned& word : some.word) word = static_cast<unsigned>(random());
+    std::uniform_real_distribution<float> factor(0.1F, 0.4F);
+    for (int i = 0; i < rows * group_row_bytes(columns, kGroupColumns); ++i)
+      groups->push_back(random() % 20 == 0 ? 0 : to_e4m3(factor(random)));
+  }
+#endif
   int pages() const { return kHasPages ? kPages : kBatch; }
   int table_width() const { return (DECODE_KEYS + kRowsOfPage - 1) / kRowsOfPage; }
 
   void make() {
     draw(&q, kBatch * DECODE_ROWS * kQHeads * kHeadDimQk);
+#ifdef DECODE_NIBBLES
+    draw_nibbles(&k, &k_groups, kHeadDimQk);
+    draw_nibbles(&v, &v_groups, kHeadDimV);
+#else
     draw(&k, pages() * kRowsOfPage * kKvHeads * kHeadDimQk);
     draw(&v, pages() * kRowsOfPage * kKvHeads * kHeadDimV);
+#endif
     draw(&o, kBatch * DECODE_ROWS * kQHeads * kHeadDimV);
     lse.assign(kBatch * DECODE_ROWS * kQHeads, NAN);
     for (int i = 0; i < kBatch * table_width(); ++i)
@@ -46,11 +66,12 @@ struct Case {
   }
 
   void run(int blocks) {
-    const int key = kKvHeads * kHeadDimQk, value = kKvHeads * kHeadDimV;
+    const int of_k = kHeadDimQk / kCodes, of_v = kHeadDimV / kCodes;
+    const int key = kKvHeads * of_k, value = kKvHeads * of_v;
     AttentionArgs args{};
     args.q = {q.data(), DECODE_ROWS * kQHeads * kHeadDimQk, kQHeads * kHeadDimQk, kHeadDimQk};
-    args.k = {k.data(), int64_t{1} * kRowsOfPage * key, key, kHeadDimQk};
-    args.v = {v.data(), int64_t{1} * kRowsOfPage * value, value, kHeadDimV};
+    args.k = {k.data(), int64_t{1} * kRowsOfPage * key, key, of_k};
+    args.v = {v.data(), int64_t{1} * kRowsOfPage * value, value, of_v};
     if (kValuesInKeys) args.v = args.k;
     args.o = {o.data(), DECODE_ROWS * kQHeads * kHeadDimV, kQHeads * kHeadDimV, kHeadDimV};
     args.lse = lse.data(), args.lse_batch_stride = DECODE_ROWS * kQHeads;
@@ -64,6 +85,15 @@ struct Case {
     CacheArgs cache{};
     cache.kv_lengths = lengths.data(), cache.num_pages = pages();
     cache.page_table = table.data(), cache.page_table_stride = table_width();
+#ifdef DECODE_NIBBLES
+    ScaleArgs scales{};
+    scales.k_scale = scales.v_scale = {heads, 0, 1, 0, 1};
+    const int k_row = group_row_bytes(kHeadDimQk, kGroupColumns);
+    const int v_row = group_row_bytes(kHeadDimV, kGroupColumns);
+    const GroupFactorArgs groups{
+        {k_groups.data(), int64_t{1} * kRowsOfPage * kKvHeads * k_row, k_row, kRowsOfPage * k_row},
+        {v_groups.data(), int64_t{1} * kRowsOfPage * kKvHeads * v_row, v_row, kRowsOfPage * v_row}};
+#endif
     gridDim.x = static_cast<unsigned>(blocks);
     for (int block = 0; block < blocks; ++block) {
       blockIdx.x = static_cast<unsigned>(block);
@@ -72,7 +102,13 @@ struct Case {
       BlockOfFibers::run(32 * kWarps, [&] {
 #ifdef DECODE_LISTS
         KeyListArgs of_rows{lists.data(), counts.data(), DECODE_LIST, 0, DECODE_LIST};
+#endif
+#if defined(DECODE_LISTS) && defined(DECODE_NIBBLES)
+        attune_kernel(args, scales, cache, of_rows, groups);
+#elif defined(DECODE_LISTS)
         attune_kernel(args, cache, of_rows);
+#elif defined(DECODE_NIBBLES)
+        attune_kernel(args, scales, cache, groups);
 #else
         attune_kernel(args, cache);
 #endif
@@ -107,6 +143,21 @@ struct Case {
     return keys;
   }
 
+  // Returns a column of the row of K or V at a place.
+  double cached(const std::vector<Vector16>& tensor, const std::vector<unsigned char>& groups,
+                int columns, int place, int kv_head, int column) const {
+    const int row = place * kKvHeads + kv_head;
+#ifdef DECODE_NIBBLES
+    const int line = group_row_bytes(columns, kGroupColumns);
+    const int page = place / kRowsOfPage, key = place % kRowsOfPage;
+    const int at = ((page * kKvHeads + kv_head) * kRowsOfPage + key) * line;
+    return static_cast<double>(load_element(kDtypeKv, tensor.data(), row * columns + column)) *
+           from_e4m3(groups[static_cast<size_t>(at + column / kGroupColumns)]) * heads[kv_head];
+#else
+    return static_cast<double>(load_element(kDtypeQ, tensor.data(), row * columns + column));
+#endif
+  }
+
   void check_row(int batch, int row, int head) {
     const auto at = [](const std::vector<Vector16>& tensor, int element) {
       return static_cast<double>(load_element(kDtypeQ, tensor.data(), element));
@@ -115,15 +166,16 @@ struct Case {
     double sum = 0;
     std::vector<double> expected(kHeadDimV);
     for (const int key : keys_of(batch, row)) {
-      const int of_k = place(batch, key) * kKvHeads + head / kGqaRatio;
+      const int at_k = place(batch, key), kv_head = head / kGqaRatio;
       double score = 0;
       for (int d = 0; d < kHeadDimQk; ++d)
-        score += at(q, of_q * kHeadDimQk + d) * at(k, of_k * kHeadDimQk + d);
+        score += at(q, of_q * kHeadDimQk + d) * cached(k, k_groups, kHeadDimQk, at_k, kv_head, d);
       const double weight = std::exp(score * static_cast<double>(scale()));
       sum += weight;
       for (int d = 0; d < kHeadDimV; ++d)
         expected[static_cast<size_t>(d)] +=
-            weight * (kValuesInKeys ? at(k, of_k * kHeadDimQk + d) : at(v, of_k * kHeadDimV + d));
+            weight * (kValuesInKeys ? cached(k, k_groups, kHeadDimQk, at_k, kv_head, d)
+                                    : cached(v, v_groups, kHeadDimV, at_k, kv_head, d));
     }
     const double got =
         static_cast<double>(lse[static_cast<size_t>((batch * kQHeads + head) * DECODE_ROWS + row)]);

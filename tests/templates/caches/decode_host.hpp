@@ -9,6 +9,8 @@
 
 #include "tests/templates/host/block_of_fibers.hpp"
 // After the fibers, which define CUDA's words
+#include "cuda/ptx/lop3.cuh"
+#include "cuda/ptx/permute_bytes.cuh"
 #include "shared/attention_enums.h"
 #include "tests/templates/host/cuda/ptx/convert.cuh"
 #include "tests/templates/host/cuda/ptx/cp_async.cuh"
@@ -80,6 +82,11 @@ inline void load_shared_pair(unsigned address, float* first, float* second) {
   *first = __uint_as_float(load_shared_word(address));
   *second = __uint_as_float(load_shared_word(address + 4));
 }
+inline unsigned pack_finite_fp16(float low, float high) { return pack<Dtype::kFp16>(low, high); }
+// For the names alone: caches of 8 bits do not run here.
+inline void int8_to_fp16(unsigned, unsigned&, unsigned&) {}
+template <Dtype>
+void fp8_to_fp16(unsigned, unsigned&, unsigned&) {}
 inline void named_barrier_sync(int id, int threads) {
   BlockOfFibers::meet_at(id, static_cast<unsigned>(threads));
 }

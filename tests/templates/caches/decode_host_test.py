@@ -49,6 +49,8 @@ class DecodeHost(unittest.TestCase):
                       "SHARED": SHARED.search(rendered)[1], "WORKSPACE": 16 << 20}
             if "key_indices" in problem:
                 values["LISTS"] = 1
+            if "kv_factors" in problem:
+                values["NIBBLES"] = 1
             folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
             subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
                             *(f"-DDECODE_{name}={value}" for name, value in values.items()),
@@ -59,6 +61,17 @@ class DecodeHost(unittest.TestCase):
 
     def test_narrow_heads(self):
         self.check("dtype=bf16,head_dim=64,heads=8/2,page_size=16", "warps=4,team=2,heads=2,min_tiles=2")
+
+    def test_caches_of_4_bits(self):
+        config = "warps=4,team=2,kv_slots=2,min_tiles=2,waits=0"
+        self.check("dtype=bf16,dtype_kv=int4,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config)
+        self.check("dtype=fp16,dtype_kv=e2m1,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config, 3)
+        self.check("dtype=fp16,dtype_kv=int4,kv_factors=columns32,head_dim=64,heads=2/2,page_size=3,"
+                   "mask=causal_bottom_right", "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1", 7)
+        self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns32,head_dim_qk=192,head_dim_v=96,heads=6/2,window=40:0",
+                   config, 2)
+        self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=96,head_dim_v=256,heads=6/2,page_size=1,"
+                   "key_indices=positions", config, 2)
 
     def test_wide_heads(self):
         self.check("dtype=bf16,head_dim=512,heads=16/2", "warps=8,team=2,kv_slots=2,min_tiles=2,waits=0")

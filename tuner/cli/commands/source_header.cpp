@@ -42,9 +42,13 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kAppend:
       return "append";
     case ArgumentPart::kRound:
+      return "round";
+    case ArgumentPart::kLists:
+      return "lists";
+    case ArgumentPart::kGroups:
       break;
   }
-  return "round";
+  return "groups";
 }
 
 std::string entry_line(const KernelChoice& choice, const std::string& main) {

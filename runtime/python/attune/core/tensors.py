@@ -5,10 +5,12 @@ import sys
 
 # attune's names of dtypes of PyTorch, NumPy and ml_dtypes.
 _DTYPE_NAMES = {
-    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # in attune_dtype's order
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float4_e2m1fn_x2": "e2m1", "float32": "fp32", "float16": "fp16",
+    "bfloat16": "bf16"}
+DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8", "int4", "e2m1")  # in attune_dtype's order
 FP8_NAMES = ("e4m3", "e5m2")
-NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: only caches have it
+NIBBLE_NAMES = ("int4", "e2m1")  # two codes in a byte
+NARROW_NAMES = (*FP8_NAMES, "int8", *NIBBLE_NAMES)  # int8 and those after it: only caches have them
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
 DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch, num_heads, head_dim, seqlen]"}
 

@@ -11,7 +11,7 @@ from ..core.problem import real, whole
 _INSTEAD = {
     "jit_args": "attune.attention_kvcache() takes score_mod, mask_mod and sinks",
     "jit_kwargs": "they belong to jit_args; see attune.attention_kvcache(score_mod=, mask_mod=, sinks=)",
-    "kv_cache_sf": "attune has no caches of 4 bits",
+    "kv_cache_sf": "attune reads caches of 4 bits over pages, in the decode and prefill wrappers",
     "skip_softmax_threshold_scale_factor": "attune skips no visible key",
     "profiler_buffer": "attune writes no profile",
     "kv_len": "plan() takes the keys of each request as kv_len_arr",

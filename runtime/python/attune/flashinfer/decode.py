@@ -86,17 +86,20 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         ..], of which the last sees all keys.
         paged_kv_cache: [pages, 2, page_size, num_kv_heads, head_dim] (HND: [pages, 2, num_kv_heads, page_size,
         head_dim]), or a pair of K and V without the second axis. Pages of one key may lack the axis of page_size.
+        kv_cache_sf: for NVFP4 caches (uint8, head_dim / 2), the factors of each 16 columns, e4m3, in paged_kv_cache's
+        form with head_dim / 16. k_scale and v_scale multiply them.
         out, lse: tensors to write; lse is written without return_lse too."""
-        if enable_pdl is not None or skip_softmax_threshold_scale_factor is not None or kv_cache_sf is not None:
+        if enable_pdl is not None or skip_softmax_threshold_scale_factor is not None:
             arguments.hints(flags=(("enable_pdl", enable_pdl),))
-            arguments.nothing(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor,
-                              kv_cache_sf=kv_cache_sf)
+            arguments.nothing(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         k, v = lists.caches_of(paged_kv_cache, self._layout)
-        self._check(q, k, v, args, out, lse)
+        groups = lists.groups_of(kv_cache_sf, self._layout)
+        self._check(q, k, v, args, out, lse, groups=groups)
         steps = self._steps_of(q, q_len_per_req)
         rows, into = (None if x is None else x.unflatten(0, (-1, steps)) for x in (q, out))
         o, found = self._attend(rows, k, v, self._lists(), (q_scale, k_scale, v_scale), window_left=window_left,
-                                sinks=sinks, out=into, lse=lse, return_lse=return_lse, causal=steps > 1)
+                                sinks=sinks, out=into, lse=lse, return_lse=return_lse, causal=steps > 1,
+                                groups=groups)
         o = o.flatten(0, 1) if out is None else out
         return (o, found.flatten(0, 1) if lse is None else lse) if return_lse else o
 

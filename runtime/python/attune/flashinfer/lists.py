@@ -42,6 +42,14 @@ def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
     return k, v
 
 
+def groups_of(kv_cache_sf, kv_layout):
+    """Returns the keywords of attention_kvcache() for a cache of NVFP4 with these factors; none without factors."""
+    if kv_cache_sf is None:
+        return None
+    k, v = caches_of(kv_cache_sf, kv_layout, "kv_cache_sf")
+    return {"k_factors": k, "v_factors": v, "dtype_kv": "e2m1"}
+
+
 def _refuse_caches(given, kv_layout, name):
     def words(x):
         return f"of shape {tuple(x.shape)}" if tensors.is_torch(x) else tensors.kind_text(x)

@@ -160,18 +160,18 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         """Returns out [rows, num_qo_heads, head_dim_vo]; with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in
         base 2.
 
-        q: [rows, num_qo_heads, head_dim_qk]. paged_kv_cache: as in BatchDecodeWithPagedKVCacheWrapper. out, lse:
-        tensors to write; lse is written without return_lse too."""
+        q: [rows, num_qo_heads, head_dim_qk]. paged_kv_cache, kv_cache_sf: as in BatchDecodeWithPagedKVCacheWrapper. out,
+        lse: tensors to write; lse is written without return_lse too."""
         arguments.hints(flags=(("enable_pdl", enable_pdl), ("use_fp16_softmax", use_fp16_softmax), ("uses_spcompress",
                                                                                                     uses_spcompress)))
-        arguments.nothing(kv_cache_sf=kv_cache_sf,
-                          skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
+        arguments.nothing(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         return self._over_pages(q, paged_kv_cache, args, (q_scale, k_scale, v_scale), window_left=window_left,
-                                sinks=sinks, out=out, lse=lse, return_lse=return_lse)
+                                sinks=sinks, out=out, lse=lse, return_lse=return_lse,
+                                groups=lists.groups_of(kv_cache_sf, self._layout))
 
     def _over_pages(self, q, paged_kv_cache, of_jit, scales, *, out, lse, return_lse, **given):
         k, v = lists.caches_of(paged_kv_cache, self._layout)
-        self._check(q, k, v, of_jit, out, lse)
+        self._check(q, k, v, of_jit, out, lse, groups=given.get("groups"))
         found = self._attend(q, k, v, self._lists(), scales, out=out, lse=lse, return_lse=return_lse, **given)
         return found if return_lse else found[0]
 

@@ -194,15 +194,16 @@ class Wrapper:
         if self._choices is None:
             raise RuntimeError("run() is called before plan(); call plan() first")
 
-    def _check(self, q, k, v, of_jit=(), out=None, lse=None, name_of_caches="paged_kv_cache"):
-        """Raises if tensors are not as planned, or buffers do not fit."""
+    def _check(self, q, k, v, of_jit=(), out=None, lse=None, name_of_caches="paged_kv_cache", groups=None):
+        """Raises if tensors are not as planned, or buffers do not fit. groups: factors of a cache of 4 bits."""
         self._refuse_unplanned()
         if of_jit:
             raise ValueError(
                 f"run() has {len(of_jit)} more positional arguments than it takes; must be none (FlashInfer's programs "
                 f"of jit_args would read them)")
         arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
-        found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], k.shape[1] if k.dim() == 4 else None)
+        head_dim_v = v.shape[-1] * (1 if groups is None else 2)
+        found = (q.shape[-2], k.shape[-2], q.shape[-1], head_dim_v, k.shape[1] if k.dim() == 4 else None)
         if found != self._expected:
             names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v", "page_size")
             raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}"
@@ -211,7 +212,7 @@ class Wrapper:
         self._check_types(q, k, name_of_caches)
         arguments.refuse_short(self, q, k, name_of_caches)
         if out is not None:
-            arguments.buffer("out", out, (*q.shape[:2], v.shape[-1]), q.dtype, q.device)
+            arguments.buffer("out", out, (*q.shape[:2], head_dim_v), q.dtype, q.device)
         if lse is not None:
             arguments.buffer("lse", lse, q.shape[:2], arguments.fp32(), q.device)
 
@@ -230,7 +231,7 @@ class Wrapper:
                 "float_workspace_buffer, or without it that of the lists)")
 
     def _attend(self, q, k, v, given, scales, *, window_left=None, sinks=None, out=None, lse=None, return_lse=False,
-                sm_scale=None, causal=False):
+                sm_scale=None, causal=False, groups=None):
         """Returns (out, lse in base 2). lse is None unless it is returned or written. q, out: in attention_kvcache()'s
         form. causal: True for rows that are causal although the plan is not."""
         return_lse = arguments.flag("return_lse", return_lse) or lse is not None
@@ -238,7 +239,9 @@ class Wrapper:
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
         of_k, of_v = ("k", "v") if "kv_begins" in given else (self._name_of_cache,) * 2
-        names = {"scale": "sm_scale", CAP: "logits_soft_cap", "k_cache": of_k, "v_cache": of_v}
+        names = {"scale": "sm_scale", CAP: "logits_soft_cap", "k_cache": of_k, "v_cache": of_v,
+                 "k_factors": "kv_cache_sf", "v_factors": "kv_cache_sf"}
+        keywords.update(groups or {})
         window = window_of(self._window if window_left is None else window_left)
         found = named(names, attention_kvcache, q, k, v, window=window, sinks=sinks, out=out, return_lse=return_lse,
                       **given, **choices, **keywords, **more)

@@ -7,7 +7,7 @@ from ..core.operands import extent_of, steps_of
 from ..core.problem import whole, whole_or_none
 from ..core.torch_state import needs_op, refuse_gradients, tell_written
 from . import quick
-from .cache_factors import are_by_key, bind_factors, refuse_beside_wide
+from .cache_factors import are_by_key, bind_factors, bind_groups, codes_of, columns_of_factor, refuse_beside_wide
 from .cache_padding import append_wide, is_between, readable_table
 from .call import Call, Operand, kept_call, key_of
 from .context import context_of
@@ -114,7 +114,13 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
         raise ValueError(
             f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; all "
             "must have the same number of heads, and the caches may differ only in head_dim")
-    dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, "k")
+    codes = codes_of(kv_factors)
+    dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, codes, "k")
+    for name, rows, cache in (("k", k, k_cache), ("v", v, v_cache)) if codes > 1 else ():
+        if codes * cache.shape[-1] != rows.shape[-1]:
+            raise ValueError(
+                f"{name}_cache has shape {tuple(cache.shape)} and {name} {tuple(rows.shape)}; rows of 4-bit codes must "
+                f"have {rows.shape[-1] // codes} bytes")
     if not packed:
         batch, rows = k.shape[:2]
     elif lists["q_begins"] is None:
@@ -204,8 +210,14 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     return given, lists
 
 
-def kind_of_factors(scales, make_scales):
-    """Returns the problem's kv_factors: "heads", "keys", or "made" if the call makes the factors."""
+def kind_of_factors(scales, make_scales, columns=None):
+    """Returns the problem's kv_factors: "heads", "keys", or "made" if the call makes the factors. columns: those of
+    factors of groups of columns."""
+    if columns is not None:
+        if flag("make_scales", make_scales):
+            raise ValueError("make_scales is True with k_factors and v_factors; must be False: the call always makes "
+                             "these, and k_scale and v_scale are read")
+        return columns
     if not flag("make_scales", make_scales):
         return "keys" if are_by_key(scales) else "heads"
     for name, scale in scales.items():
@@ -231,11 +243,13 @@ def _computed(arguments):
     given, lists = _taken(**{name: arguments[name] for name in _TAKEN})
     factors, make_scales = {name: arguments[name] for name in ("k_scale", "v_scale")}, arguments["make_scales"]
     refuse_beside_wide(factors, k_cache)
+    groups = {name: arguments[name] for name in ("k_factors", "v_factors")}
     seqlen_q = whole_or_none("seqlen_q", arguments["seqlen_q"])
     call = _call_of(arguments["context"], given, lists, seqlen_q, arguments["dtype_kv"],
-                    kind_of_factors(factors, make_scales))
+                    kind_of_factors(factors, make_scales, columns_of_factor(groups, k.shape[-1])))
     operands, _ = call.bind(given)
     cache = give_lists(operands, lists, call.stride)
+    bind_groups(call, cache, k, groups, given, True)
     scales = bind_factors(
         call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data}, others={
             name: tensors.address(name, given[name])
@@ -243,6 +257,7 @@ def _computed(arguments):
     stream = call.run(operands) if call.rows else None
     if make_scales:
         tell_written(*factors.values())
+    tell_written(*(tensor for tensor in groups.values() if tensor is not None))
     kept = (operands, cache, scales)
     if not call.rows or call.plan.problem.kv_factors or given["cos"] is not cos or given["sin"] is not sin:
         return given["q_out"], None
@@ -252,7 +267,7 @@ def _computed(arguments):
 @public("append", OF_CACHES, written="k_cache, v_cache, result")
 def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
               row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
-              v_scale=None, make_scales=False, dtype_kv=None, context=None):
+              v_scale=None, make_scales=False, dtype_kv=None, context=None, k_factors=None, v_factors=None):
     """Writes rows of k and v into the cache of attention_kvcache(). With cos and sin it first rotates k and q (rotary
     embedding). Both steps are one launch.
 
@@ -277,6 +292,9 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     to the largest finite value (int8: to -128 to 127, and NaN becomes 0).
     make_scales: True makes the factors and writes them into k_scale and v_scale, tensors of a factor per key and head.
     A factor is the row's largest magnitude / 448 (e5m2: / 57344, int8: / 127), at least 2^-126.
+    k_factors, v_factors: for 4-bit caches, tensors of a factor for each 16 or 32 columns of each key, which the call
+    makes and writes. A factor is the largest magnitude of its columns / 7 (e2m1: / 6) / k_scale, rounded to e4m3, so at
+    least 2^-9 or 0, and at most 448. int4 gets -7 to 7; NaN becomes 0.
 
     A row is not written if its position is below 0 or beyond the cache or tables, or if its page or slot does not
     exist. Rows of q without angles become 0 in q_out. Head dims below 16, or not multiples of 8, are written through

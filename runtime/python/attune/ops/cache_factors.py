@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Used by kvcache.py and
-append.py."""
+"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Factors of groups of columns of
+4-bit caches. Used by kvcache.py and append.py."""
 from ..core import tensors
 from ..core.library import module
 from ..core.operands import check_factor_tensor, factors, share_memory, span_of
+from ..core.problem import check_beside
 from ..core.torch_state import on_stream, stream_address
 
-MADE, LATENT = 2, 3  # attune_kv_factors
+MADE, LATENT, _COLUMNS = 2, 3, {4: 16, 5: 32}  # attune_kv_factors
 _CODES_OF_FACTOR = 128
 _PAGES, _KEYS = "[num_pages, page_size, num_heads_kv]", "[keys of all requests, num_heads_kv]"
 
@@ -29,12 +30,59 @@ def has_latent_rows(q, k_cache, v_cache):
     return k_cache.shape[-1] == row_bytes != columns and tensors.dtype_text(k_cache.dtype) in ("uint8", "e4m3")
 
 
+def codes_of(kv_factors):
+    """Returns the columns in an element of a cache."""
+    return 2 if kv_factors and kv_factors.startswith("columns") else 1
+
+
+def columns_of_factor(groups, head_dim):
+    """Returns the problem's kv_factors for k_factors and v_factors of a 4-bit cache, such as "columns16". None if
+    neither is given. head_dim: k's."""
+    given = [name for name, tensor in groups.items() if tensor is not None]
+    if not given:
+        return None
+    if len(given) == 1:
+        raise ValueError(f"{given[0]} is given alone; give k_factors and v_factors, or neither")
+    found = groups["k_factors"].shape[-1] if len(groups["k_factors"].shape) else 0
+    for columns in _COLUMNS.values():
+        if found * columns == head_dim:
+            return f"columns{columns}"
+    raise ValueError(
+        f"k_factors has {found} factors of a key; must be {head_dim // 16} or {head_dim // 32}, one for each 16 or 32 "
+        f"of {head_dim} columns")
+
+
+def bind_groups(call, cache, like, groups, given, written=False):
+    """Puts k_factors and v_factors into the struct of a call's cache."""
+    columns = _COLUMNS.get(call.plan.problem.kv_factors)
+    if columns is None:
+        return
+    for name, of, head_dim in (("k_factors", "k_cache", call.plan.problem.head_dim_qk),
+                               ("v_factors", "v_cache", call.plan.problem.head_dim_v)):
+        tensor, places = groups[name], tuple(given[of].shape[:3])
+        check_beside(name, tensor, like, "q")
+        found = tensors.dtype_text(tensor.dtype)
+        if found not in ("e4m3", "uint8"):
+            raise ValueError(f"{name} is {found}; must be e4m3, or uint8 with the bits of e4m3")
+        shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
+        if len(shape) == 3 and places[0] == 1 and shape[0] == places[1]:  # packed keys
+            shape, strides = (1, *shape), (0, *strides)
+        wanted = (*places, head_dim // columns)
+        if shape != wanted:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {wanted}, {of}'s with a factor for each "
+                             f"{columns} columns")
+        if strides[3] != 1 and wanted[3] > 1:
+            raise ValueError(f"{name} has stride {strides[3]} in its last axis; must be 1")
+        page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides[:3], shape))
+        setattr(cache, name, module.Tensor(tensors.address(name, tensor, written), page, key, head))
+
+
 def refuse_beside_wide(scales, cache):
     """Raises if factors are given for a cache of more than 8 bits."""
     found = tensors.dtype_text(cache.dtype)
     for name, scale in scales.items():
         if scale is not None and found in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is given, and the cache is {found}; only 8-bit caches have factors")
+            raise ValueError(f"{name} is given, and the cache is {found}; only caches of 8 or 4 bits have factors")
 
 
 def _view_of_keys(name, tensor, cache, like, target, packed, written):
@@ -103,7 +151,9 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
     for name, scale in scales.items() if is_narrow else ():
         with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
-            if p.kv_factors:
+            if _COLUMNS.get(p.kv_factors) and scale is None:
+                continue  # the factors of groups of columns suffice
+            if p.kv_factors and p.kv_factors not in _COLUMNS:
                 cache = given["k_cache" if name == "k_scale" else "v_cache"]
                 tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv,
                                                p.kv_factors == MADE)
@@ -122,7 +172,7 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
                         f"{name} and {other} overlap in memory; the call writes {name}, which must have memory of its "
                         f"own")
         for other, at in written.items():
-            inline = p.kv_factors and other in ("k_cache", "v_cache")
+            inline = p.kv_factors and p.kv_factors not in _COLUMNS and other in ("k_cache", "v_cache")
             if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):
                 raise ValueError(f"{other} and {name} overlap in memory; {other} must have memory of its own")
     return kept

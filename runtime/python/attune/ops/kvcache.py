@@ -14,7 +14,8 @@ from ..score.features import OVER_CACHES
 from ..score.scores import scores_of
 from . import quick
 from .attention import choices_of
-from .cache_factors import LATENT, are_by_key, bind_factors, has_latent_rows, refuse_beside_wide
+from .cache_factors import (
+    LATENT, are_by_key, bind_factors, bind_groups, codes_of, columns_of_factor, has_latent_rows, refuse_beside_wide)
 from .cache_padding import cut, is_between, wide_arguments
 from .call import Call, Operand, check_new, kept_call, key_of
 from .context import context_of
@@ -83,12 +84,13 @@ def _batch_of(q, lists):
     return batch
 
 
-def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
-    """Returns the dtypes in the form of a problem's text."""
+def _dtypes(q, k_cache, v_cache, dtype_kv, codes, name_of_q="q"):
+    """Returns the dtypes in the form of a problem's text. codes: the columns in an element of the caches."""
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
-            raise ValueError(f"{name} is uint8 and dtype_kv is None; dtype_kv must be \"e4m3\", \"e5m2\" or \"int8\"")
+            raise ValueError(f"{name} is uint8 and dtype_kv is None; dtype_kv must be \"e4m3\", \"e5m2\", \"int8\", "
+                             "\"int4\" or \"e2m1\"")
         caches.append(tensors.dtype_name(tensor, dtype_kv, name, "dtype_kv"))
     if of_q not in ("fp32", "bf16", "fp16"):
         raise ValueError(f"{name_of_q} is {of_q}; must be bf16, fp16 or fp32")
@@ -98,18 +100,24 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
             k_too = "" if name == "k_cache" else f", k_cache is {caches[0]}"
             raise ValueError(
                 f"{name} is {found}{k_too} and {name_of_q} is {of_q}; {name_of_q}, k_cache and v_cache must be the "
-                f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2 or int8 with a {name_of_q} of bf16 or fp16")
+                f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2, int8, int4 or e2m1 with a {name_of_q} of bf16 "
+                f"or fp16")
+    if (caches[0] in tensors.NIBBLE_NAMES) != (codes > 1):
+        given = "None; must be the factors of its groups of columns" if codes == 1 else \
+            "given; must be None: only caches of int4 and e2m1 have them"
+        raise ValueError(f"k_cache is {caches[0]} and k_factors is {given}")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
 
 def _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords):
     """Returns the problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
-    dtypes = _dtypes(q, k_cache, v_cache, keywords["dtype_kv"])
+    codes = codes_of(keywords["kv_factors"])
+    dtypes = _dtypes(q, k_cache, v_cache, keywords["dtype_kv"], codes)
     has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
     columns = q.shape[3] if keywords["kv_factors"] != "latent" else k_cache.shape[3]
-    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or columns != k_cache.shape[3]:
+    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or columns != codes * k_cache.shape[3]:
         raise ValueError(
             f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; caches "
             "must be equal but for their head_dim, and q and k_cache must have the same head_dim")
@@ -143,7 +151,7 @@ def _problem(q, k_cache, v_cache, lists, keys, seqlen_q, seqlen_kv, keywords):
     if keywords["mask"] == "none" and mask != "none":
         raise ValueError("mask is 'none' and is_causal is True; give one of the two")
     text = (
-        f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},"
+        f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={codes * v_cache.shape[3]},"
         f"heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
     if places:
@@ -175,9 +183,11 @@ def _make_call(context, given, lists, keys, seqlen_q, seqlen_kv, keywords, score
     p = plan.problem
     of = dict(q=p.dtype, k_cache=p.dtype_kv, v_cache=p.dtype_kv, out=p.dtype_o)
     rows, places = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
-    of_key = k_cache.shape[3] if p.kv_factors == LATENT else p.head_dim_qk
+    codes = codes_of(keywords["kv_factors"])
+    of_key = k_cache.shape[3] if p.kv_factors == LATENT else p.head_dim_qk // codes
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*places, p.num_heads_kv, of_key),
-              "v_cache": (*places, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
+              "v_cache": (*places, p.num_heads_kv, p.head_dim_v // codes),
+              "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {
         name: extent_of(name, tensor, shapes[name], tensors.DTYPES[of[name]], plan.target, q)
         for name, tensor in given.items()}
@@ -270,7 +280,7 @@ def _bind(call, given, lists, keys, lse):
     return operands, cache
 
 
-def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
+def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out, codes):
     """Returns the operands in the form that kernels take, by name, and the lists."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.signature(name, tensor)  # refuses other types
@@ -309,7 +319,7 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _SLOTS if page_table is None else _PAGES)
     if made is None:
-        made = tensors.empty(q, (*rows.shape[:3], v_cache.shape[-1]), q.dtype)
+        made = tensors.empty(q, (*rows.shape[:3], codes * v_cache.shape[-1]), q.dtype)
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
 
 
@@ -320,6 +330,7 @@ def _computed(arguments):
         arguments[name]
         for name in ("q", "k_cache", "v_cache", "out", "q_begins", "seqlen_q", "seqlen_kv", "kv_begins"))
     return_lse = flag("return_lse", arguments["return_lse"])
+    groups = {name: arguments[name] for name in ("k_factors", "v_factors")}
     graph = needs_op(q, k_cache, v_cache, autocast=False, named=("q", "k_cache", "v_cache"))
     if graph is not None:
         return graph.attend_cache(**arguments), None
@@ -329,8 +340,9 @@ def _computed(arguments):
                      for name in ("q", "k_cache", "v_cache", "out", "k_scale", "v_scale", *OVER_CACHES))
     if is_between(q, k_cache, v_cache):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
+    columns = columns_of_factor(groups, q.shape[-1])
     given, lists = _taken(q, k_cache, v_cache, *(arguments[name] for name in ("kv_lengths", "page_table", "slots")),
-                          q_begins, seqlen_q, kv_begins, seqlen_kv, out)
+                          q_begins, seqlen_q, kv_begins, seqlen_kv, out, codes_of(columns))
     seqlen_q, seqlen_kv = whole_or_none("seqlen_q", seqlen_q), whole_or_none("seqlen_kv", seqlen_kv)
     keys = lists_of_keys(arguments)
     scores = scores_of(arguments)
@@ -340,13 +352,15 @@ def _computed(arguments):
     in_k = v_is_in_k(given["k_cache"], given["v_cache"])
     latent = in_k and has_latent_rows(given["q"], given["k_cache"], given["v_cache"])
     keywords.update(batch_invariant=flag("batch_invariant", arguments["batch_invariant"]), v_in_k=in_k,
-                    kv_factors="latent" if latent else "keys" if are_by_key(factors, kv_begins is not None) else "")
+                    kv_factors=columns or
+                    ("latent" if latent else "keys" if are_by_key(factors, kv_begins is not None) else ""))
     keywords["rows"] = tuple(q.shape[:-2])
     call = _call_of(arguments["context"], given, lists, keys, seqlen_q, seqlen_kv, keywords, scores)
     if call.plan.ordinal < 0 and not preparing():
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, keys, lse)
+    bind_groups(call, cache, given["q"], groups, given)
     scales = bind_factors(call, operands, given["q"], factors, given, {"out": operands.o.data}, kv_begins is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = call.run(operands) if tensors.size_of(q.shape) else None  # there may be no packed rows
@@ -377,7 +391,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
                       seqlen_q=None, kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None,
                       scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                       score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
-                      batch_invariant=False, key_indices=None, key_places=None, key_counts=None):
+                      batch_invariant=False, key_indices=None, key_places=None, key_counts=None, k_factors=None,
+                      v_factors=None):
     """Returns attention over keys and values in a cache: for decoding, speculative tokens and short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request. With q_begins (int32 [batch + 1]):
@@ -410,6 +425,13 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     factors may be stored between the rows of the cache.
     Latent rows may hold their factors: with v_cache = k_cache[.., :512], k_cache may have 512 codes of e4m3, 4 factors
     (float32, one for every 128 codes) and the other columns in bf16: 656 bytes for a head_dim of 576. q is then bf16.
+
+    4-bit caches are uint8 with dtype_kv "int4" or "e2m1" (or torch.float4_e2m1fn_x2): [.., head_dim / 2], two columns
+    in a byte, the even one in its low bits. Head dims are multiples of 32.
+    k_factors, v_factors: their factors, e4m3 [num_pages, page_size, num_heads_kv, head_dim / 16] (or / 32). Slots and
+    packed keys work the same way. A factor multiplies 16 (or 32) columns of a key, and so does k_scale or v_scale
+    (None: 1). Rows of factors begin at multiples of their largest power of two in bytes, 4 to 16. Kernels read whole
+    lines if keys of a head are adjacent: empty(num_pages, num_heads_kv, page_size, head_dim / 16).transpose(1, 2).
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as in attention(). The last row
     of a request is at its last key (bottom right). q_idx of programs is that position. It is below 0 for rows that a

@@ -17,21 +17,23 @@ _LISTS = ("Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None,
           "SymInt? seqlen_q=None")
 _LISTS_OF_KEYS = "Tensor? key_indices=None, Tensor? key_places=None, Tensor? key_counts=None"
 _SCALES = "Tensor? k_scale=None, Tensor? v_scale=None"
+_GROUPS = "Tensor? k_factors=None, Tensor? v_factors=None"
 _FEATURES = ", ".join(f"Tensor? {name}=None" for one in TENSORS if one.over_caches for name in one.captures)
 _CHOICES = (
     f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_LISTS_OF_KEYS}, "
     f"{_SCALES}, "
     f"{_FEATURES}, Tensor[]? captures=None, float[]? scalars=None")
 SCHEMAS = {
-    "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) "
+    "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True, {_GROUPS}) "
     "-> (Tensor o, Tensor lse)",
     "attention_kvcache_out": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, Tensor(a!) o, "
-    "Tensor(b!)? lse=None) -> ()",
+    f"Tensor(b!)? lse=None, {_GROUPS}) -> ()",
     "attention_latent": "(Tensor q_nope, Tensor q_pe, Tensor ckv_cache, Tensor kpe_cache, *, "
     f"{_CHOICES}) -> (Tensor o, Tensor lse)",
     "append_kv": "(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, *, str spec='', "
     f"{_LISTS}, Tensor? row_slots=None, Tensor? positions=None, Tensor? cos=None, Tensor? sin=None, {_SCALES}, "
-    "Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, Tensor? q=None, Tensor(e!)? q_out=None) -> ()", }
+    "Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, Tensor? q=None, Tensor(e!)? q_out=None, "
+    "Tensor(f!)? k_factors=None, Tensor(g!)? v_factors=None) -> ()", }
 
 
 def _given(spec, captures, scalars, given):
@@ -74,7 +76,8 @@ def _check_fake(q, k_cache, v_cache, q_begins, given):
 
 def _attend_fake(q, k_cache, v_cache, *, spec="", return_lse=True, q_begins=None, captures=None, scalars=None, **given):
     _check_fake(q, k_cache, v_cache, q_begins, given)
-    o = q.new_empty((*q.shape[:-1], v_cache.shape[-1]))
+    codes = 1 if given.get("k_factors") is None else 2  # in an element of v_cache
+    o = q.new_empty((*q.shape[:-1], codes * v_cache.shape[-1]))
     return o, new_lse(q, q_begins is not None) if return_lse else q.new_empty((0,)).float()
 
 

@@ -20,6 +20,7 @@ from ..score.programs import BoundMod, Mod, bind, refuse_stop
 from ..score.features import MASKS, NUMBERS, OVER_CACHES, TENSORS
 from ..score.scores import scores_of
 from ..ops.append import kind_of_factors
+from ..ops.cache_factors import columns_of_factor
 from ..ops.attention import DEFAULTS
 from ..ops.backward import gradients_asked
 from ..ops.cascade import calls_of, check_levels
@@ -384,7 +385,8 @@ def append(k, v, k_cache, v_cache, kv_lengths=None, *, interleaved=False, q=None
     """Implements append_kv() through the op."""
     make_scales = flag("make_scales", make_scales)
     _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
-    kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)
+    columns = columns_of_factor({name: given.get(name) for name in ("k_factors", "v_factors")}, k.shape[-1])
+    kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales, columns)
     scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(
         k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
     if q is not None and q_out is None:

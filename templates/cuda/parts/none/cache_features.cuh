@@ -11,6 +11,7 @@ enum : bool {
   kKeyFactors = false,      // an 8-bit cache has a factor per key
   kLatentRows = false,      // the rows of an 8-bit latent cache hold their factors
   kMakesFactors = false,    // append_kv computes the factors of keys
+  kGroupFactors = false,    // a 4-bit cache has a factor per group of columns of a key
   kBatchInvariant = false,  // a request's bits do not depend on other requests
   kKeyLists = false,        // each row names the keys that it sees
   kArePlaces = false        // it names them by their places in the cache

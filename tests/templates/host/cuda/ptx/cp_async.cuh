@@ -30,6 +30,9 @@ void cp_async_16(unsigned to, const void* from, int bytes) {
 inline void cp_async_4(unsigned to, const void* from, int bytes) {
   add_late_copy({to, from, bytes, 4});
 }
+inline void cp_async_8(unsigned to, const void* from, int bytes) {
+  add_late_copy({to, from, bytes, 8});
+}
 inline void cp_async_commit() {
   auto& groups = late_copies[threadIdx.x];
   if (groups.empty()) groups.emplace_back();

@@ -22,6 +22,13 @@ constexpr bool kInterleaved = APPEND_INTERLEAVED;
 constexpr bool kTurnsQ = APPEND_TURNED > 0;
 constexpr bool kHeadFactors = kDtypeKv != kDtypeQ;
 
+#ifdef APPEND_GROUP
+constexpr bool kGroupFactors = true;
+constexpr int kGroupColumns = APPEND_GROUP;
+#else
+constexpr int kGroupColumns = 16;
+#endif
+
 constexpr int kLanes = APPEND_LANES;
 constexpr int kThreads = 64;
 
