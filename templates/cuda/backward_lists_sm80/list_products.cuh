@@ -71,7 +71,7 @@ class ListScores {
     for (int m = 0; m < kM; ++m)
       a_rows[m] = a_tile + Tile::offset(head + 16 * m + lane % 16, lane / 16);
     const unsigned b_rows = b_tile + KeyTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
-#pragma unroll 6
+#pragma unroll 4
     for (int pair = 0; pair < Tile::kChunks / 2; ++pair) {
       unsigned b[4];
       ldmatrix_x4(b, KeyTile::chunk_pair(b_rows, pair));
