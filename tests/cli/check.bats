@@ -112,13 +112,13 @@ load contract
 @test "random problems of other ops, each failure with its command" {
   need_cpu_target
   local op
-  for op in attention_kvcache append_kv top_k index_scores; do
+  for op in attention_kvcache append_kv top_k index_scores attention_backward; do
     attune check --target cpu --fuzz 5 --op $op --seed 4 --json
     expect 0
     json 'o["cases"] + o["passed_over"] == 5 and o["failures"] == 0'
   done
   attune check --target cpu --fuzz 2 --op merge
-  refused 1 "--op is merge; must be one of prefill, attention_kvcache, append_kv, top_k, index_scores"
+  refused 1 "--op is merge; must be one of prefill, attention_kvcache, append_kv, top_k, index_scores, attention_backward"
   attune check --target cpu --op top_k --problem $problem
   refused 1 "--op is top_k; must be given with --fuzz alone"
 }

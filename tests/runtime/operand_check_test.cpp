@@ -321,6 +321,24 @@ TEST(CacheCheck, ListsOfKeysAreNamed) {
   EXPECT_THAT(refusal(""), HasSubstr("cache.key_counts is given; must be NULL"));
 }
 
+TEST(CacheCheck, GradientsTakeOnlyListsOfKeys) {
+  const int list[4] = {};
+  CacheArgs cache{};
+  EXPECT_NO_THROW(check_lists_alone(nullptr));
+  EXPECT_NO_THROW(check_lists_alone(&cache));
+  for (const auto& [name, member] : {std::pair{"kv_lengths", &CacheArgs::kv_lengths},
+                                     {"q_begins", &CacheArgs::q_begins},
+                                     {"page_table", &CacheArgs::page_table},
+                                     {"slots", &CacheArgs::slots},
+                                     {"kv_begins", &CacheArgs::kv_begins}}) {
+    CacheArgs given{};
+    given.*member = list;
+    EXPECT_THAT(
+        testing::error_text([&] { check_lists_alone(&given); }, ErrorCode::kInvalidArgument),
+        HasSubstr(std::string("cache.") + name + " is given; must be NULL"));
+  }
+}
+
 // A call may have more pages than the problem says; they must not overlap if rows are written.
 TEST(CacheCheck, PagesThatACallWritesMustNotOverlap) {
   const Problem p = parse_problem(

@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "generator/core/ops/ops.hpp"
-#include "generator/families/cheapest_config.hpp"
+#include "generator/core/system/error.hpp"
 #include "generator/families/limits.hpp"
 #include "generator/families/served.hpp"
 #include "templates/shared/layouts/backward_lists_layout.h"
@@ -36,6 +36,7 @@ using Broken = std::optional<std::string>;
 // The values of a config.
 struct ListsKernel {
   int heads, keys, warps, blocks_per_sm;
+  bool apart;
   int qk, v;
   bool v_in_k;
 
@@ -44,6 +45,7 @@ struct ListsKernel {
         keys(as_int(config, "keys")),
         warps(as_int(config, "warps")),
         blocks_per_sm(as_int(config, "blocks_per_sm")),
+        apart(config.at("apart") != 0),
         qk(spec.head_dim_qk),
         v(spec.head_dim_v),
         v_in_k(spec.cache.v_in_k) {}
@@ -51,33 +53,39 @@ struct ListsKernel {
   int threads() const { return 32 * warps; }
   int columns() const { return backward_lists_columns(qk, v, v_in_k); }
   int shared_bytes() const { return backward_lists_layout({heads, keys, qk, v, v_in_k}).bytes; }
-  // Warps that compute scores: 16 keys each, and an equal share of the tiles of 16 heads.
-  int key_warps() const { return keys / 16; }
-  int row_warps() const { return std::min(heads / 16, warps / std::max(1, key_warps())); }
+  // The warps that compute S share keys and tiles of 16 heads evenly; likewise those of dP.
+  int score_warps() const { return apart ? warps / 2 : warps; }
+  int keys_of_warp() const { return apart ? 32 : 16; }
+  int key_warps() const { return keys / keys_of_warp(); }
+  int row_warps() const { return std::min(heads / 16, score_warps() / std::max(1, key_warps())); }
   int registers() const {
     const int dq = heads / 16 * ((qk / 8 + warps - 1) / warps) * 4;
-    const int scores = heads / 16 / std::max(1, row_warps()) * 16;
+    const int scores = heads / 16 / std::max(1, row_warps()) * 16;  // of S and dP, or 32 keys
     const int sums = std::min(keys, kKeysAtOnce) + 8;
     return dq + std::max(scores, sums) + kOtherRegisters;
   }
 };
 
 Constraint warps_share_scores(const KernelSpec& spec) {
-  return {"warps", {"heads", "keys", "warps", "blocks_per_sm"}, [spec](const Config& c) -> Broken {
-            const ListsKernel kernel(spec, c);
-            const int tiles = kernel.heads / 16;
-            if (kernel.key_warps() <= kernel.warps && tiles % kernel.row_warps() == 0)
-              return std::nullopt;
-            return fmt::format(
-                "warps is {}; must be at least {}, one for each 16 keys, and share {} heads evenly",
-                kernel.warps, kernel.key_warps(), kernel.heads);
-          }};
+  return {
+      "warps",
+      {"heads", "keys", "warps", "apart", "blocks_per_sm"},
+      [spec](const Config& c) -> Broken {
+        const ListsKernel kernel(spec, c);
+        const int tiles = kernel.heads / 16;
+        if (kernel.key_warps() >= 1 && kernel.row_warps() >= 1 && tiles % kernel.row_warps() == 0)
+          return std::nullopt;
+        return fmt::format(
+            "warps is {}; {} of them must be at least one for each {} of {} keys, and share {} "
+            "heads evenly",
+            kernel.warps, kernel.score_warps(), kernel.keys_of_warp(), kernel.keys, kernel.heads);
+      }};
 }
 
 Constraint fits_multiprocessor(const KernelSpec& spec, const Arch& arch) {
   return {
       "memory",
-      {"heads", "keys", "warps", "blocks_per_sm"},
+      {"heads", "keys", "warps", "apart", "blocks_per_sm"},
       [spec, arch](const Config& c) -> Broken {
         const ListsKernel kernel(spec, c);
         const int bytes = kernel.shared_bytes();
@@ -112,12 +120,22 @@ class BackwardListsSm80 final : public KernelTemplate {
         {{"heads", {64, 32, 16}, "heads of a row that a block handles"},
          {"keys", {64, 32, 16}, "keys per step"},
          {"warps", {8, 4}, "warps per block"},
-         {"blocks_per_sm", {1, 2, 3, 4}, "blocks per multiprocessor that registers allow"}},
+         {"blocks_per_sm", {1, 2, 3, 4}, "blocks per multiprocessor that registers allow"},
+         {"apart", {0, 1}, "1: half of the warps compute S, the others dP"}},
         {warps_share_scores(spec), fits_multiprocessor(spec, arch)});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    return cheapest_config(*this, spec, arch, shape, device);
+    std::vector<Config> all = space(spec, arch).enumerate();
+    std::erase_if(all, [](const Config& one) { return one.at("apart") != 0; });  // not measured yet
+    const auto cost = [&](const Config& one) {
+      return predicted_cost(spec, arch, one, shape, device);
+    };
+    if (all.empty())
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} has no config for {} on {}", name(),
+                                                       to_problem_text(spec), arch.name()));
+    return *std::min_element(all.begin(), all.end(),
+                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
   }
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override {
@@ -195,7 +213,7 @@ class BackwardListsSm80 final : public KernelTemplate {
     const ListsKernel k(spec, config);
     const double heads = k.heads, keys = k.keys, warps = k.warps;
     const double products = 2 * heads * keys * (3.0 * k.qk + 2.0 * k.v) / kFlopsPerClock;
-    const double rows_of_warp = 16 + heads / k.row_warps();
+    const double rows_of_warp = k.keys_of_warp() + heads / k.row_warps();
     const double scores = k.key_warps() * k.row_warps() * rows_of_warp * 2 * (k.qk + k.v);
     const double of_dq = warps * heads * 2 * keys + keys * 2 * k.qk;
     const double keys_of_warp = std::min(keys, 1.0 * kKeysAtOnce);

@@ -17,6 +17,7 @@
 
 #include "cuda/backward_lists_sm80/list_products.cuh"
 #include "cuda/backward_lists_sm80/list_rows.cuh"
+#include "cuda/backward_lists_sm80/list_scores.cuh"
 #include "cuda/backward_lists_sm80/list_sums.cuh"
 #include "cuda/backward_lists_sm80/list_tiles.cuh"
 
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     const int next = tiles.entry(step + 1);
     cp_async_wait<0>();
     __syncthreads();  // the keys have arrived; P and dS of the step before are no longer read
-    ListScores::make(args, tiles, step);
+    ListScores(args, tiles, step).make();
     tiles.put(step + 1, next);
     __syncthreads();
     dq.add(tiles);

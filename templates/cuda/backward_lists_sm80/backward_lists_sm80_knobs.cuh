@@ -14,5 +14,6 @@ constexpr int kHeads = 16;
 constexpr int kKeys = 64;
 constexpr int kWarps = 4;
 constexpr int kBlocksPerSm = 1;
+constexpr int kApart = 0;
 
 }  // namespace attune

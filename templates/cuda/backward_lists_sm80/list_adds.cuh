@@ -48,17 +48,20 @@ class KeyTarget {
   __device__ __forceinline__ void add_fours(int key, int column, int count,
                                             const float (&sums)[kTiles][4]) const {
     const bool is_odd = lane() % 2 != 0;
-    float* const to = sums_ + max(key, 0) * key_step_ + column + lane() % 4 / 2 * 4;
+    float other[kTiles][2];
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const float(&own)[4] = sums[i / 2];
+      other[i / 2][i % 2] = __shfl_xor_sync(0xFFFFFFFFu, is_odd ? own[i % 2] : own[2 + i % 2], 1);
+    }
+    if (key < 0) return;
+    float* const to = sums_ + key * key_step_ + column + lane() % 4 / 2 * 4;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const float(&own)[4] = sums[n];
-      const float first = __shfl_xor_sync(0xFFFFFFFFu, is_odd ? own[0] : own[2], 1);
-      const float second = __shfl_xor_sync(0xFFFFFFFFu, is_odd ? own[1] : own[3], 1);
-      if (key < 0 || n >= count) continue;
-      if (is_odd)
-        add_four(to + 8 * n, first, second, own[2], own[3]);
-      else
-        add_four(to + 8 * n, own[0], own[1], first, second);
+      const float first = is_odd ? other[n][0] : own[0], third = is_odd ? own[2] : other[n][0];
+      const float second = is_odd ? other[n][1] : own[1], fourth = is_odd ? own[3] : other[n][1];
+      if (n < count) add_four(to + 8 * n, first, second, third, fourth);
     }
   }
   template <int kTiles>

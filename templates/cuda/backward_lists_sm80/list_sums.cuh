@@ -12,12 +12,13 @@ namespace attune {
 
 // Adds dK and dV of a step. Each warp has kM tiles of 16 keys and a share of the columns.
 class ListKeySums {
-  static constexpr int kAtOnce = 4;  // tiles of 8 columns
+  static constexpr int kAtOnce = 4;  // tiles of 8 columns, at most
   static constexpr int kM = kKeys < 32 ? 1 : 2;
   static constexpr int kKeyWarps = kKeys / 16 / kM;
   static constexpr int kColumnWarps = kWarps / kKeyWarps;
   static_assert(kColumnWarps >= 1, "a warp has at most 32 keys");
-  using Accumulators = float[kM][kAtOnce][4];
+  template <int kTiles>
+  using Accumulators = float[kM][kTiles][4];
 
  public:
   __device__ __forceinline__ ListKeySums(const AttentionArgs& args, const ListBlock& block,
@@ -41,22 +42,24 @@ class ListKeySums {
   template <bool kOfK, bool kOfV, int kFirst, int kEnd, int kOffset>
   __device__ __forceinline__ void add_columns(int step) const {
     constexpr int kShare = (kEnd - kFirst + kColumnWarps - 1) / kColumnWarps;
+    constexpr int kTiles = kShare < kAtOnce ? kShare : kAtOnce;
+    constexpr bool kEven = (kEnd - kFirst) % (kColumnWarps * kTiles) == 0;
     const int begin = kFirst + warp_of_block() / kKeyWarps * kShare;
     const int end = min(kEnd, begin + kShare);
 #pragma unroll 1
-    for (int first = begin; first < end; first += kAtOnce) {
-      Accumulators sums = {};
+    for (int first = begin; first < end; first += kTiles) {
+      Accumulators<kTiles> sums = {};
       if constexpr (kOfK) {
         multiply_columns<QkTile>(tiles_.ds(), tiles_.q(), first, end - 1, sums);
 #pragma unroll
-        for (int i = 0; i < kM * kAtOnce * 4; ++i)
-          sums[i / 4 / kAtOnce][i / 4 % kAtOnce][i % 4] *= scale_;
+        for (int i = 0; i < kM * kTiles * 4; ++i)
+          sums[i / 4 / kTiles][i / 4 % kTiles][i % 4] *= scale_;
       }
       if constexpr (kOfV) multiply_columns<VTile>(tiles_.p(), tiles_.dout(), first, end - 1, sums);
 #pragma unroll
       for (int m = 0; m < kM; ++m)
         target_.add(step, first_key() + 16 * m + lane_of_warp() / 4, 8 * (first + kOffset),
-                    end - first, sums[m]);
+                    kEven ? kTiles : end - first, sums[m]);
     }
   }
 
@@ -66,21 +69,22 @@ class ListKeySums {
   }
 
   // Adds A^T B, where A is P or dS, and B columns of the heads' rows.
-  template <class Tile>
+  template <class Tile, int kTiles>
   __device__ __forceinline__ static void multiply_columns(unsigned a_tile, unsigned b_tile,
-                                                          int first, int last, Accumulators& sums) {
+                                                          int first, int last,
+                                                          Accumulators<kTiles>& sums) {
     const int lane = lane_of_warp();
 #pragma unroll
     for (int head = 0; head < kHeads; head += 16) {
-      unsigned b[2 * kAtOnce];
-      load_columns<Tile, kAtOnce>(b_tile, head, first, last, b);
+      unsigned b[2 * kTiles];
+      load_columns<Tile, kTiles>(b_tile, head, first, last, b);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         unsigned a[4];
         ldmatrix_x4_trans(a, a_tile + ScoreTile::offset(head + lane / 16 * 8 + lane % 8,
                                                         first_key() / 8 + 2 * m + lane / 8 % 2));
 #pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) mma<kDtypeQ>(sums[m][n], a, b[2 * n], b[2 * n + 1]);
+        for (int n = 0; n < kTiles; ++n) mma<kDtypeQ>(sums[m][n], a, b[2 * n], b[2 * n + 1]);
       }
     }
   }

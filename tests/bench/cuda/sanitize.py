@@ -124,6 +124,7 @@ CONFIGS = (
                            (",head_dim_qk=72,head_dim_v=40,heads=20/1", "heads=32,keys=16,warps=4,blocks_per_sm=1"),
                            (",head_dim_qk=576,head_dim_v=512,heads=70/1,v_in_k=1",
                             "heads=64,keys=64,warps=8,blocks_per_sm=1"),
+                           (",head_dim=64,heads=64/1", "heads=64,keys=64,warps=8,blocks_per_sm=1,apart=1"),
                            (",head_dim=64,heads=40/2,deterministic=1", "heads=16,keys=32,warps=8,blocks_per_sm=1"))),
     # Dropout, forward and backward.
     ("prefill_sm90", DROPPED, ""),

@@ -20,10 +20,10 @@ KEYS, LIST = 90, 70
 
 class BackwardListsHost(unittest.TestCase):
 
-    def check(self, problem, config, arch="sm_90a", keys=KEYS, round_rows=None):
+    def check(self, problem, config, arch="sm_90a", keys=KEYS, round_rows=None, apart=False):
         problem = f"op=attention_backward,batch=2,seqlen_q=3,seqlen_kv={keys},listed_keys={LIST},{problem}"
         command = [ATTUNE, "emit", "--problem", f"{problem},key_indices=positions", "--arch", arch, "--template",
-                   "backward_lists_sm80", "--config", f"blocks_per_sm=1,{config}"]
+                   "backward_lists_sm80", "--config", f"blocks_per_sm=1,apart={int(apart)},{config}"]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
@@ -55,6 +55,11 @@ class BackwardListsHost(unittest.TestCase):
         self.check("dtype=bf16,head_dim=64,heads=36/2,deterministic=1", "heads=16,keys=64,warps=4", round_rows=2)
         self.check("dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/2,v_in_k=1,deterministic=1",
                    "heads=16,keys=32,warps=4", "sm_80", 300, 4)
+
+    def test_scores_by_half_of_the_warps(self):
+        self.check("dtype=bf16,head_dim_qk=72,head_dim_v=40,heads=100/2", "heads=64,keys=64,warps=8", apart=True)
+        self.check("dtype=fp16,head_dim_qk=64,head_dim_v=48,heads=34/2,v_in_k=1", "heads=32,keys=32,warps=8",
+                   apart=True)
 
     def test_heads_of_several_blocks(self):
         self.check("dtype=bf16,head_dim=32,heads=140/2", "heads=64,keys=64,warps=8")

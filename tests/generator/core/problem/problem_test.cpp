@@ -268,6 +268,38 @@ TEST(Problem, WorkOverCachesIsWhatRowsSee) {
   EXPECT_EQ(work("seqlen_q=1,head_dim_qk=576,head_dim_v=512,v_in_k=1"), Work(1000 * 576, 1000));
 }
 
+// Each list counts as full; with values in keys there is no dv.
+TEST(Problem, GradientsOverListsCountEntries) {
+  const auto problem = [](const std::string& text) {
+    return parse_problem("op=attention_backward,heads=8/2,batch=3,seqlen_q=5,seqlen_kv=1000," +
+                         text);
+  };
+  const Problem p =
+      problem("head_dim_qk=576,head_dim_v=512,v_in_k=1,key_indices=positions,listed_keys=50");
+  EXPECT_DOUBLE_EQ(useful_flops(p), 2.0 * (3 * 576 + 2 * 512) * 3 * 5 * 8 * 50);
+  EXPECT_FALSE(operands_of(p).has(Role::kDv));
+  EXPECT_TRUE(operands_of(problem("head_dim=64,key_indices=positions")).has(Role::kDv));
+  EXPECT_EQ(to_text(canonical(problem("head_dim=64,key_indices=positions"))),
+            to_text(canonical(problem("head_dim=64,key_indices=positions,listed_keys=1000"))));
+}
+
+TEST(Problem, RefusesWhatGradientsOverListsDoNotTake) {
+  const std::string text = "op=attention_backward,head_dim=64,heads=4/2,seqlen=64,";
+  for (const auto& [more, sentence] : std::vector<std::pair<std::string, std::string>>{
+           {"key_indices=places", "key_indices is places; op attention_backward has no cache"},
+           {"key_indices=positions,window=9:9", "must be mask none without a window"},
+           {"key_indices=positions,gradients=qk", "gradients is qk; "},
+           {"key_indices=positions,accumulate=1", "accumulate is 1; "},
+           {"key_indices=positions,dropout=0.1", "dropout is 0.1; "},
+           {"key_indices=positions,alibi=1", "alibi is given; "},
+           {"key_indices=positions,sinks=fp32", "sinks is given; "},
+           {"v_in_k=1", "v_in_k is 1 and key_indices is none; "},
+           {"listed_keys=9", "listed_keys is 9 and key_indices is none; "}}) {
+    const std::string found = refusal(text + more);
+    EXPECT_NE(found.find(sentence), std::string::npos) << more << ": " << found;
+  }
+}
+
 TEST(Problem, RefusesWhatEightBitOperandsDoNotServe) {
   const std::vector<Bad> table{
       {"dtype=e5m2", {"dtype_q is e5m2", "must be e4m3"}},
