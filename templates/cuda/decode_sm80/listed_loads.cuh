@@ -130,7 +130,7 @@ class DecodeLoads {
   template <class Tile, class Columns>
   __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
     const int own = places_.inside(page_), lane = static_cast<int>(threadIdx.x) % 32;
-    if constexpr (Tile::kHasPanels) {
+    if constexpr (Tile::kHasPanels && !kGroupFactors) {
 #pragma unroll 2
       for (int first = 0; first < kKeys; first += 4) {
         const int row = first + lane / 8;
