@@ -33,33 +33,35 @@ class GroupRing {
   __device__ __forceinline__ GroupsAddress slot(int number) const {
     return first_ + number * kGroupSlotBytes;
   }
+  // Sets the head of later tiles.
+  __device__ __forceinline__ void take(const GroupFactorArgs& groups, int kv_head) {
+    if constexpr (kOneRow)
+      own_ = rows_of_lane(groups.k, groups.v, kv_head);
+    else
+      k_ = rows_of_head(groups.k, kv_head), v_ = rows_of_head(groups.v, kv_head);
+  }
   // Copies the factors of a tile. A lane has key lane % kKeys: of V for the upper lanes if a tile
   // has 16. A key past the end gets zeros.
-  __device__ __forceinline__ void copy(int number, const GroupFactorArgs& groups, int page, int row,
-                                       int kv_head, bool exists, unsigned barrier) const {
+  __device__ __forceinline__ void copy(int number, int page, int row, bool exists,
+                                       unsigned barrier) const {
     const int lane = threadIdx.x % 32, key = lane % kKeys;
     const unsigned to = slot(number);
-    if constexpr (kKeys == 16 && kKFactorBytes == kVFactorBytes) {
-      copy_row<kKFactorBytes>(to + lane * kKFactorBytes,
-                              view_of_lane(lane >= kKeys, groups.k, groups.v), page, row, kv_head,
-                              exists);
-      if constexpr (kLoads != 0) cp_async_arrive(barrier);
-      return;
+    if constexpr (kOneRow) {
+      copy_row<kKFactorBytes>(to + lane * kKFactorBytes, own_.row(page, row), exists);
+    } else {
+      if (kKeys == 32 || lane < kKeys)
+        copy_row<kKFactorBytes>(to + key * kKFactorBytes, k_.row(page, row), exists);
+      if (kKeys == 32 || lane >= kKeys)
+        copy_row<kVFactorBytes>(to + kKeys * kKFactorBytes + key * kVFactorBytes, v_.row(page, row),
+                                exists);
     }
-    if (kKeys == 32 || lane < kKeys)
-      copy_row<kKFactorBytes>(to + key * kKFactorBytes, groups.k, page, row, kv_head, exists);
-    if (kKeys == 32 || lane >= kKeys)
-      copy_row<kVFactorBytes>(to + kKeys * kKFactorBytes + key * kVFactorBytes, groups.v, page, row,
-                              kv_head, exists);
     if constexpr (kLoads != 0) cp_async_arrive(barrier);
   }
 
  private:
   template <int kBytes>
-  static __device__ __forceinline__ void copy_row(unsigned to, const OperandView& view, int page,
-                                                  int row, int kv_head, bool exists) {
+  static __device__ __forceinline__ void copy_row(unsigned to, const char* from, bool exists) {
     constexpr int kOnce = group_row_alignment(kBytes);
-    const char* const from = nibble_row(view, page, row, kv_head);
 #pragma unroll
     for (int i = 0; i < kBytes; i += kOnce) {
       if constexpr (kOnce == 4) cp_async_4(to + i, from + i, exists ? 4 : 0);
@@ -68,7 +70,10 @@ class GroupRing {
     }
   }
 
+  static constexpr bool kOneRow = kKeys == 16 && kKFactorBytes == kVFactorBytes;  // a lane's
+
   const unsigned first_;
+  HeadRows own_, k_, v_;  // own_ or the others are used
 };
 
 // Loads a row of factors.

@@ -59,8 +59,7 @@ class DecodeLoads {
         copy_of<VTile, ValueColumns>(slot(number) + kValuesAt, parts_.base.v);
       factors_.copy(number, parts_.scales, places_.inside(page_), places_.row_in_page(key_),
                     places_.head(), key_ >= 0, 0);
-      groups_.copy(number, of_groups_, places_.inside(page_), places_.row_in_page(key_),
-                   places_.head(), key_ >= 0, 0);
+      groups_.copy(number, places_.inside(page_), places_.row_in_page(key_), key_ >= 0, 0);
       keys_.store(number, key_);
       tile_ += kTeam;
       advance();
@@ -104,6 +103,7 @@ class DecodeLoads {
     places_.take({row.request, row.whole.length, row.whole.first_key,
                   has_slot ? requests_.slot(row.request) : 0, row.list, item.request.length,
                   item.kv_head});
+    groups_.take(of_groups_, item.kv_head);
   }
   // Returns the key of this lane's entry of the tile; -1 if there is none.
   __device__ __forceinline__ int key_of(int tile) const {
@@ -163,7 +163,7 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_;
   const KeyFactorRing factors_;
-  const GroupRing groups_;
+  GroupRing groups_;
   const Reference<GroupFactorArgs> of_groups_;
   const ListedKeyRing keys_;
   const L2Policy policy_;

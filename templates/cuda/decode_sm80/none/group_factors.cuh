@@ -15,7 +15,8 @@ struct GroupsAddress {};
 struct GroupRing {
   __device__ __forceinline__ GroupRing(unsigned, int) {}
   __device__ __forceinline__ GroupsAddress slot(int) const { return {}; }
-  __device__ __forceinline__ void copy(int, GroupFactorArgs, int, int, int, bool, unsigned) const {}
+  __device__ __forceinline__ void take(GroupFactorArgs, int) const {}
+  __device__ __forceinline__ void copy(int, int, int, bool, unsigned) const {}
 };
 
 struct KeyGroups {
