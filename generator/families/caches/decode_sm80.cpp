@@ -40,6 +40,7 @@ constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 constexpr int kOtherRegisters = 80, kOtherRegistersOfScores = 90;
 // for narrow caches; for factors per key or group of columns
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
+constexpr int kMostValuesOf4Bits = 192;  // columns of O that leave registers for conversions
 constexpr int kRegistersOfChunks = 8;    // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
 constexpr int kRegistersOfLists = 16;    // keys and pages of three tiles
@@ -498,12 +499,13 @@ class DecodeSm80 final : public KernelTemplate {
       if (value % kStepOfHeadDims != 0)
         return fmt::format("{} is {}; this template serves multiples of {}", field, value,
                            kStepOfHeadDims);
-    if (is_4_bit(spec.dtype_kv) && is_wide(spec))
+    if (is_4_bit(spec.dtype_kv) && (is_wide(spec) || spec.head_dim_v > kMostValuesOf4Bits))
       return fmt::format(
-          "dtype_kv is {} and head_dim_qk is {}; this template serves 4-bit caches "
-          "with head dims up to {}",
-          dtype_name(spec.dtype_kv), std::max(spec.head_dim_qk, spec.head_dim_v),
-          kDecodeNarrowHead);
+          "dtype_kv is {}, head_dim_qk {} and head_dim_v {}; this template serves 4-bit caches up "
+          "to "
+          "{} and {}",
+          dtype_name(spec.dtype_kv), spec.head_dim_qk, spec.head_dim_v, kDecodeNarrowHead,
+          kMostValuesOf4Bits);
     return std::nullopt;
   }
 };

@@ -28,8 +28,8 @@ class DecodeLoads {
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
-        groups_(shared, ring_index()),
-        of_groups_(groups),
+        groups_(groups, shared, ring_index()),
+        nibbles_(parts.base),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
@@ -122,8 +122,8 @@ class DecodeLoads {
       length_ = item.request.length;
       first_key_ = item.request.first_key;
       head_ = item.kv_head;
-      groups_.take(of_groups_, head_);
-      nibbles_.take(parts_.base, head_);
+      groups_.take(head_);
+      nibbles_.take(head_);
     }
     find_pages<kThroughL2>();
   }
@@ -324,7 +324,6 @@ class DecodeLoads {
   const unsigned ring_, barriers_;
   const KeyFactorRing factors_;
   GroupRing groups_;
-  const Reference<GroupFactorArgs> of_groups_;
   NibbleCopies nibbles_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece

@@ -26,8 +26,7 @@ class DecodeLoads {
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
-        groups_(shared, ring_index()),
-        of_groups_(groups),
+        groups_(groups, shared, ring_index()),
         keys_(shared, ring_index()),
         policy_(evict_normal_policy()) {}
 
@@ -103,7 +102,7 @@ class DecodeLoads {
     places_.take({row.request, row.whole.length, row.whole.first_key,
                   has_slot ? requests_.slot(row.request) : 0, row.list, item.request.length,
                   item.kv_head});
-    groups_.take(of_groups_, item.kv_head);
+    groups_.take(item.kv_head);
   }
   // Returns the key of this lane's entry of the tile; -1 if there is none.
   __device__ __forceinline__ int key_of(int tile) const {
@@ -164,7 +163,6 @@ class DecodeLoads {
   const unsigned ring_;
   const KeyFactorRing factors_;
   GroupRing groups_;
-  const Reference<GroupFactorArgs> of_groups_;
   const ListedKeyRing keys_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece

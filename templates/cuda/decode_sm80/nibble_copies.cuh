@@ -11,6 +11,9 @@
 
 namespace attune {
 
+// True if O leaves registers for addresses and factors that are used again.
+constexpr bool kHasRegisters = kHeadDimQk <= 192 && kHeadDimV <= 128;
+
 // The rows of one head, of bytes.
 struct HeadRows {
   const char* first;
@@ -53,31 +56,52 @@ __device__ __forceinline__ void copy_nibble_rows(unsigned to, const char* own, i
   }
 }
 
+// The rows of K and V, or of their factors, of one head after another.
+class RowsOfHeads {
+ public:
+  __device__ __forceinline__ RowsOfHeads(const OperandView& k, const OperandView& v)
+      : k_(k), v_(v) {}
+  __device__ __forceinline__ void take(int kv_head) {
+    kv_head_ = kv_head;
+    if constexpr (kHasRegisters) kept_ = rows_of_lane(k_, v_, kv_head);
+  }
+  // Returns the lane's rows: those of V for lanes 16 to 31.
+  __device__ __forceinline__ HeadRows of_lane() const {
+    if constexpr (kHasRegisters) return kept_;
+    return rows_of_lane(k_, v_, kv_head_);
+  }
+  __device__ __forceinline__ HeadRows of_k() const { return rows_of_head(k_, kv_head_); }
+  __device__ __forceinline__ HeadRows of_v() const { return rows_of_head(v_, kv_head_); }
+
+ private:
+  const OperandView& k_;
+  const OperandView& v_;
+  int kv_head_;
+  HeadRows kept_;
+};
+
 class NibbleCopies {
  public:
+  __device__ __forceinline__ explicit NibbleCopies(const AttentionArgs& args)
+      : rows_(args.k, args.v) {}
   // Sets the head of later tiles.
-  __device__ __forceinline__ void take(const AttentionArgs& args, int kv_head) {
-    if constexpr (kKeys == 16)
-      own_ = rows_of_lane(args.k, args.v, kv_head);
-    else
-      k_ = rows_of_head(args.k, kv_head), v_ = rows_of_head(args.v, kv_head);
-  }
+  __device__ __forceinline__ void take(int kv_head) { rows_.take(kv_head); }
   // Copies a tile: lane % kKeys is the lane's key, which lies in row `row` of `page`; `keys` of the
   // tile exist.
   __device__ __forceinline__ void copy(unsigned slot, int page, int row, int keys,
                                        L2Policy policy) const {
     if constexpr (kKeys == 16) {
-      const char* const own = own_.row(page, row);
+      const char* const own = rows_.of_lane().row(page, row);
       copy_nibble_rows<KTile>(slot, own, 0, keys, policy);
       copy_nibble_rows<VTile>(slot + kValuesAt, own, 16, keys, policy);
     } else {
-      copy_nibble_rows<KTile>(slot, k_.row(page, row), 0, keys, policy);
-      copy_nibble_rows<VTile>(slot + kValuesAt, v_.row(page, row), 0, keys, policy);
+      copy_nibble_rows<KTile>(slot, rows_.of_k().row(page, row), 0, keys, policy);
+      copy_nibble_rows<VTile>(slot + kValuesAt, rows_.of_v().row(page, row), 0, keys, policy);
     }
   }
 
  private:
-  HeadRows own_, k_, v_;  // own_ or the others are used
+  RowsOfHeads rows_;
 };
 
 }  // namespace attune

@@ -13,9 +13,9 @@ struct GroupFactorArgs {
 struct GroupsAddress {};
 
 struct GroupRing {
-  __device__ __forceinline__ GroupRing(unsigned, int) {}
+  __device__ __forceinline__ GroupRing(GroupFactorArgs, unsigned, int) {}
   __device__ __forceinline__ GroupsAddress slot(int) const { return {}; }
-  __device__ __forceinline__ void take(GroupFactorArgs, int) const {}
+  __device__ __forceinline__ void take(int) const {}
   __device__ __forceinline__ void copy(int, int, int, bool, unsigned) const {}
 };
 

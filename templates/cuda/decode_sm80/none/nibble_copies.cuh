@@ -6,7 +6,8 @@ namespace none {
 
 struct NibbleCopies {
   template <class Args>
-  __device__ __forceinline__ void take(const Args&, int) const {}
+  __device__ __forceinline__ explicit NibbleCopies(const Args&) {}
+  __device__ __forceinline__ void take(int) const {}
   template <class... Rest>
   __device__ __forceinline__ void copy(const Rest&...) const {}
 };
