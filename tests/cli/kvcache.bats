@@ -112,7 +112,7 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune explain --problem dtype=bf16,dtype_kv=e2m1,head_dim=64,heads=8,seqlen=64
   refused 1 "dtype_kv is e2m1" "op prefill has no cache"
   attune emit --arch sm_90a --problem op=attention_kvcache,dtype=bf16,$int4,head_dim=512,heads=8,seqlen=64
-  refused 2 "decode_sm80: dtype_kv is int4 and head_dim_qk is 512" "up to 256" "cache_sm90: dtype_kv is int4"
+  refused 2 "decode_sm80: dtype_kv is int4, head_dim_qk 512 and head_dim_v 512" "up to 256 and 192" "cache_sm90: dtype_kv is int4"
 }
 
 @test "latent caches of 8 bits: factors beside them or in their rows" {

@@ -165,7 +165,7 @@ void add_append_specs(std::vector<KernelSpec>* specs) {
 void add_nibble_specs(std::vector<KernelSpec>* specs) {
   for (const char* factors :
        {"dtype_kv=int4,kv_factors=columns32", "dtype_kv=e2m1,kv_factors=columns16"})
-    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256",
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim_qk=256,head_dim_v=192",
                              "head_dim_qk=192,head_dim_v=128", "head_dim=96"})
       for (const char* pages : {"page_size=16", "packed_q=1,packed_kv=1",
                                 "page_size=1,batch_invariant=1,sinks=fp32,softcap=30",

@@ -34,13 +34,13 @@ namespace {
 
 constexpr int64_t kMostRows = 64;
 constexpr int kStepOfHeadDims = 16;
-constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the place
 // in the list of pieces (DecodeWalk).
 constexpr int kOtherRegisters = 80, kOtherRegistersOfScores = 90;
 // for narrow caches; for factors per key or group of columns
 constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
+constexpr int kMostValuesOf4Bits = 192;  // columns of O that leave registers for conversions
 constexpr int kRegistersOfChunks = 8;    // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
 constexpr int kRegistersOfLists = 16;    // keys and pages of three tiles
@@ -77,12 +77,20 @@ int row_bytes(const KernelSpec& spec, int columns) {
   return stored_columns(spec.dtype_kv, columns) * dtype_bytes(spec.dtype_kv);
 }
 
+// Returns the bytes of a row of a panel, which a TMA box has.
+int panel_bytes(const KernelSpec& spec) {
+  return decode_panel_bytes(is_4_bit(spec.dtype_kv) ? 4 : 8 * dtype_bytes(spec.dtype_kv));
+}
+
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys"), loads = as_int(config, "loads");
   const int lines = decode_lines_of_key(warps_of_ring(config));
   const DecodeColumns own = columns_of(spec);
-  return decode_tile_bytes(keys, row_bytes(spec, own.qk) * lines, loads) +
-         (own.values_in_keys ? 0 : decode_tile_bytes(keys, row_bytes(spec, own.v) * lines, loads));
+  const int panel = panel_bytes(spec);
+  return decode_tile_bytes(keys, row_bytes(spec, own.qk) * lines, loads, panel) +
+         (own.values_in_keys
+              ? 0
+              : decode_tile_bytes(keys, row_bytes(spec, own.v) * lines, loads, panel));
 }
 // Returns the bytes of a slot for each warp that shares the ring.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
@@ -112,7 +120,9 @@ bool has_key_factors(const KernelSpec& spec) { return spec.cache.kv_factors != K
 
 bool has_lists(const KernelSpec& spec) { return spec.cache.key_indices != KeyIndices::kNone; }
 
-int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / row_bytes(spec, 32) * 32; }
+int columns_of_panel(const KernelSpec& spec) {
+  return panel_bytes(spec) * 32 / row_bytes(spec, 32);
+}
 // True if rows of K are whole lines of 128 bytes, and more than one.
 bool row_has_lines(const KernelSpec& spec) {
   const int columns = columns_of_panel(spec);
@@ -491,12 +501,13 @@ class DecodeSm80 final : public KernelTemplate {
       if (value % kStepOfHeadDims != 0)
         return fmt::format("{} is {}; this template serves multiples of {}", field, value,
                            kStepOfHeadDims);
-    if (is_4_bit(spec.dtype_kv) && is_wide(spec))
+    if (is_4_bit(spec.dtype_kv) && (is_wide(spec) || spec.head_dim_v > kMostValuesOf4Bits))
       return fmt::format(
-          "dtype_kv is {} and head_dim_qk is {}; this template serves 4-bit caches "
-          "with head dims up to {}",
-          dtype_name(spec.dtype_kv), std::max(spec.head_dim_qk, spec.head_dim_v),
-          kDecodeNarrowHead);
+          "dtype_kv is {}, head_dim_qk {} and head_dim_v {}; this template serves 4-bit caches up "
+          "to "
+          "{} and {}",
+          dtype_name(spec.dtype_kv), spec.head_dim_qk, spec.head_dim_v, kDecodeNarrowHead,
+          kMostValuesOf4Bits);
     return std::nullopt;
   }
 };

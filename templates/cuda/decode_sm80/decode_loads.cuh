@@ -28,8 +28,8 @@ class DecodeLoads {
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
-        groups_(shared, ring_index()),
-        of_groups_(groups),
+        groups_(groups, shared, ring_index()),
+        nibbles_(parts.base),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
@@ -122,6 +122,8 @@ class DecodeLoads {
       length_ = item.request.length;
       first_key_ = item.request.first_key;
       head_ = item.kv_head;
+      groups_.take(head_);
+      nibbles_.take(head_);
     }
     find_pages<kThroughL2>();
   }
@@ -215,8 +217,7 @@ class DecodeLoads {
     if constexpr (kGroupFactors) {
       const int keys = length_ - tile_ * kKeys;
       const int own = min(static_cast<int>(threadIdx.x) % kKeys, keys - 1);
-      copy_nibble_tile(slot, parts_.base, inside(page_), row_in_page(tile_ * kKeys + own), head_,
-                       keys, policy_);
+      nibbles_.copy(slot, inside(page_), row_in_page(tile_ * kKeys + own), keys, policy_);
     } else {
       copy_chunks(slot);
     }
@@ -227,8 +228,7 @@ class DecodeLoads {
     const int lane = threadIdx.x % 32, key = tile_ * kKeys + lane % kKeys;
     factors_.copy(number, parts_.scales, inside(page_), row_in_page(key), head_, key < length_,
                   barrier(number));
-    groups_.copy(number, of_groups_, inside(page_), row_in_page(key), head_, key < length_,
-                 barrier(number));
+    groups_.copy(number, inside(page_), row_in_page(key), key < length_, barrier(number));
   }
   // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
@@ -323,8 +323,8 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
   const KeyFactorRing factors_;
-  const GroupRing groups_;
-  const Reference<GroupFactorArgs> of_groups_;
+  GroupRing groups_;
+  NibbleCopies nibbles_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece
   int request_, length_, first_key_, head_;

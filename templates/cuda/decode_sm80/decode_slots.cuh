@@ -11,7 +11,7 @@
 // |        |                                       | chunks: rows fall into different banks       |
 // | 2      | TMA boxes of kKeys rows               | panels of 128 bytes, in TMA's swizzle of 128 |
 // |        |                                       | bytes: a line of memory goes to one line of  |
-// |        |                                       | shared memory                                |
+// |        |                                       | shared memory. Of 4 bits: of 64 bytes        |
 // | 3      | TMA boxes of kHeads heads and one key | for each panel a line of 128 bytes per head  |
 // |        |                                       | and one idle line, in the same swizzle: keys |
 // |        |                                       | of a head fall into different banks          |
@@ -29,7 +29,8 @@ constexpr bool kSwizzled = kBoxes || kTogether;
 constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 or 4 bits
 constexpr int kKvBits = !kNarrow ? 16 : kGroupFactors ? 4 : 8;
 constexpr int kKvBytes = kNarrow ? 1 : 2;  // of an element of memory, which strides count
-constexpr int kChunkColumns = 128 / kKvBits, kPanelColumns = 8 * kChunkColumns;
+constexpr int kChunkColumns = 128 / kKvBits, kPanelBytes = decode_panel_bytes(kKvBits);
+constexpr int kPanelColumns = kPanelBytes / 16 * kChunkColumns;
 
 // How mma.sync multiplies with a cache of `kBits` bits (products_16bit.cuh and its neighbours):
 // kMath is the dtype of the products. An ldmatrix of K has kStepsOfLoad steps of 16 columns. Of
@@ -53,13 +54,16 @@ template <int kHeadDim>
 struct DecodeTile {
   static constexpr int kCachedBytes = kHeadDim * kKvBits / 8;
   static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
-  static constexpr bool kHasPanels = decode_has_panels(kLoads, kCachedBytes);
-  static constexpr int kRowBytes = kHasPanels ? kLines * 128 : decode_row_bytes(kCachedBytes);
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kLoads);
+  static constexpr bool kHasPanels = decode_has_panels(kLoads, kCachedBytes, kPanelBytes);
+  static constexpr int kRowBytes =
+      kHasPanels ? kLines * kPanelBytes : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kLoads, kPanelBytes);
+  static constexpr int kChunks = kPanelBytes / 16, kRowsOfLine = 128 / kPanelBytes;
 
   // Returns the offset of 16 bytes of a row.
   static __device__ __forceinline__ unsigned place(int row, int chunk) {
-    return kHasPanels ? chunk / 8 * (kKeys * 128) + row * 128 + (chunk ^ row) % 8 * 16
+    return kHasPanels ? chunk / kChunks * (kKeys * kPanelBytes) + row * kPanelBytes +
+                            (chunk ^ row / kRowsOfLine) % kChunks * 16
                       : row * kRowBytes + chunk * 16;
   }
 
@@ -67,13 +71,15 @@ struct DecodeTile {
   // head's index within the row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
     const int line = row * kLines + head;
-    return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
+    return kHasPanels ? line * kPanelBytes + (chunk ^ line / kRowsOfLine % kChunks) * 16
+                      : row * kRowBytes + chunk * 16;
   }
   // Returns the address 2 * pair chunks of 16 bytes further on in the same row. `address` is the
   // address of chunk 0 or 1.
   static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
     if constexpr (!kHasPanels) return address + pair * 32;
-    return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
+    constexpr int kPairs = kChunks / 2;
+    return (address ^ (pair % kPairs * 32)) + pair / kPairs * (kKeys * kRowBytes);
   }
 };
 using KTile = DecodeTile<kColumns.qk>;

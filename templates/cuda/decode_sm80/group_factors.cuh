@@ -27,39 +27,37 @@ using GroupsAddress = unsigned;  // in shared memory, of the factors of a tile's
 // The ring of factors of a warp's slots.
 class GroupRing {
  public:
-  __device__ __forceinline__ GroupRing(unsigned shared, int ring)
-      : first_(shared + kShared.bytes + ring * (kKvSlots * kGroupSlotBytes)) {}
+  __device__ __forceinline__ GroupRing(const GroupFactorArgs& groups, unsigned shared, int ring)
+      : first_(shared + kShared.bytes + ring * (kKvSlots * kGroupSlotBytes)),
+        rows_(groups.k, groups.v) {}
 
   __device__ __forceinline__ GroupsAddress slot(int number) const {
     return first_ + number * kGroupSlotBytes;
   }
+  // Sets the head of later tiles.
+  __device__ __forceinline__ void take(int kv_head) { rows_.take(kv_head); }
   // Copies the factors of a tile. A lane has key lane % kKeys: of V for the upper lanes if a tile
   // has 16. A key past the end gets zeros.
-  __device__ __forceinline__ void copy(int number, const GroupFactorArgs& groups, int page, int row,
-                                       int kv_head, bool exists, unsigned barrier) const {
+  __device__ __forceinline__ void copy(int number, int page, int row, bool exists,
+                                       unsigned barrier) const {
     const int lane = threadIdx.x % 32, key = lane % kKeys;
     const unsigned to = slot(number);
-    if constexpr (kKeys == 16 && kKFactorBytes == kVFactorBytes) {
-      copy_row<kKFactorBytes>(to + lane * kKFactorBytes,
-                              view_of_lane(lane >= kKeys, groups.k, groups.v), page, row, kv_head,
-                              exists);
-      if constexpr (kLoads != 0) cp_async_arrive(barrier);
-      return;
+    if constexpr (kOneRow) {
+      copy_row<kKFactorBytes>(to + lane * kKFactorBytes, rows_.of_lane().row(page, row), exists);
+    } else {
+      if (kKeys == 32 || lane < kKeys)
+        copy_row<kKFactorBytes>(to + key * kKFactorBytes, rows_.of_k().row(page, row), exists);
+      if (kKeys == 32 || lane >= kKeys)
+        copy_row<kVFactorBytes>(to + kKeys * kKFactorBytes + key * kVFactorBytes,
+                                rows_.of_v().row(page, row), exists);
     }
-    if (kKeys == 32 || lane < kKeys)
-      copy_row<kKFactorBytes>(to + key * kKFactorBytes, groups.k, page, row, kv_head, exists);
-    if (kKeys == 32 || lane >= kKeys)
-      copy_row<kVFactorBytes>(to + kKeys * kKFactorBytes + key * kVFactorBytes, groups.v, page, row,
-                              kv_head, exists);
     if constexpr (kLoads != 0) cp_async_arrive(barrier);
   }
 
  private:
   template <int kBytes>
-  static __device__ __forceinline__ void copy_row(unsigned to, const OperandView& view, int page,
-                                                  int row, int kv_head, bool exists) {
+  static __device__ __forceinline__ void copy_row(unsigned to, const char* from, bool exists) {
     constexpr int kOnce = group_row_alignment(kBytes);
-    const char* const from = nibble_row(view, page, row, kv_head);
 #pragma unroll
     for (int i = 0; i < kBytes; i += kOnce) {
       if constexpr (kOnce == 4) cp_async_4(to + i, from + i, exists ? 4 : 0);
@@ -68,7 +66,10 @@ class GroupRing {
     }
   }
 
+  static constexpr bool kOneRow = kKeys == 16 && kKFactorBytes == kVFactorBytes;  // a lane's
+
   const unsigned first_;
+  RowsOfHeads rows_;
 };
 
 // Loads a row of factors.
@@ -89,57 +90,73 @@ __device__ __forceinline__ void load_factor_row(unsigned address, unsigned (&wor
   }
 }
 
+// The rows of factors of kRows keys, `step` bytes apart. Without registers for all, words are
+// loaded where they are used.
+template <int kRows, int kBytes>
+class FactorRows {
+ public:
+  __device__ __forceinline__ FactorRows(unsigned first, int step) : first_(first), step_(step) {
+    if constexpr (kHasRegisters) {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) load_factor_row<kBytes>(first + row * step, kept_[row]);
+    }
+  }
+  __device__ __forceinline__ unsigned word(int row, int at) const {
+    if constexpr (kHasRegisters) return kept_[row][at];
+    return load_shared_word(first_ + row * step_ + 4 * at);
+  }
+
+ private:
+  const unsigned first_;
+  const int step_;
+  unsigned kept_[kHasRegisters ? kRows : 1][kBytes / 4];
+};
+
 // The factors of the codes of K that a lane converts: eight columns of 32 for a key of each score
 // tile.
 class KeyGroups {
  public:
-  __device__ __forceinline__ explicit KeyGroups(GroupsAddress groups) {
-    const int lane = threadIdx.x % 32;
-    selector_ = 0x4440u + (kGroupColumns == 16 ? lane % 4 / 2 : 0);
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
-      load_factor_row<kKFactorBytes>(groups + (n * 8 + lane / 4) * kKFactorBytes, rows_[n]);
-  }
+  __device__ __forceinline__ explicit KeyGroups(GroupsAddress groups)
+      : selector_(0x4440u + (kGroupColumns == 16 ? threadIdx.x % 4 / 2 : 0u)),
+        rows_(groups + threadIdx.x % 32 / 4 * kKFactorBytes, 8 * kKFactorBytes) {}
   // Returns the factor for columns of chunk `chunk` of 32, twice.
   __device__ __forceinline__ unsigned at(int n, int chunk) const {
     const int byte = kGroupColumns == 16 ? 2 * chunk : chunk;
-    return permuted(rows_[n][byte / 4], 0u, selector_ + byte % 4) * 0x00800080u;
+    return permuted(rows_.word(n, byte / 4), 0u, selector_ + byte % 4) * 0x00800080u;
   }
 
  private:
-  unsigned selector_, rows_[kKeys / 8][kKFactorBytes / 4];
+  const unsigned selector_;
+  const FactorRows<kKeys / 8, kKFactorBytes> rows_;
 };
 
 // The factors of the codes of V that a lane converts: four columns of 32 for two neighbouring keys
 // of each eight of a step of 16 keys.
 class ValueGroups {
  public:
-  __device__ __forceinline__ ValueGroups(GroupsAddress groups, int step) {
-    const int lane = threadIdx.x % 32;
-    const unsigned first = kGroupColumns == 16 ? 0x6240u + lane / 16 * 0x1111u : 0x5140u;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const unsigned at =
-          groups + kKeys * kKFactorBytes + (step * 16 + half * 8 + lane % 4 * 2) * kVFactorBytes;
-      unsigned even[kVFactorBytes / 4], odd[kVFactorBytes / 4];
-      load_factor_row<kVFactorBytes>(at, even);
-      load_factor_row<kVFactorBytes>(at + kVFactorBytes, odd);
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const int byte = kGroupColumns == 16 ? 4 * pair : 2 * pair;
-        two_chunks_[half][pair] =
-            permuted(even[byte / 4], odd[byte / 4], first + byte % 4 * 0x1111u);
-      }
-    }
-  }
-  // Returns the factors of the two keys for columns of chunk `chunk` of 32.
+  __device__ __forceinline__ ValueGroups(GroupsAddress groups, int step)
+      : low_(of_eight(groups, 2 * step), kVFactorBytes),
+        high_(of_eight(groups, 2 * step + 1), kVFactorBytes) {}
+  // Returns the factors of the two keys of an eight for columns of chunk `chunk` of 32.
   __device__ __forceinline__ unsigned at(int half, int chunk) const {
-    return permuted(two_chunks_[half][chunk / 2], 0u, chunk % 2 == 0 ? 0x4140 : 0x4342) * 0x80u;
+    const auto& rows = half == 0 ? low_ : high_;
+    const int byte = kGroupColumns == 16 ? 2 * chunk : chunk, of_two = byte - byte % (kBytes * 2);
+    // The bytes of two chunks for both keys, then those of one chunk
+    const unsigned first =
+        kGroupColumns == 16 ? 0x6240u + threadIdx.x % 32 / 16 * 0x1111u : 0x5140u;
+    const unsigned two =
+        permuted(rows.word(0, byte / 4), rows.word(1, byte / 4), first + of_two % 4 * 0x1111u);
+    return permuted(two, 0u, chunk % 2 == 0 ? 0x4140 : 0x4342) * 0x80u;
   }
 
  private:
-  static constexpr int kPairs = (kHeadDimV / 32 + 1) / 2;
-  unsigned two_chunks_[2][kPairs];
+  static constexpr int kBytes = 32 / kGroupColumns;  // of a chunk
+  static __device__ __forceinline__ unsigned of_eight(GroupsAddress groups, int number) {
+    return groups + kKeys * kKFactorBytes +
+           (number * 8 + static_cast<int>(threadIdx.x) % 4 * 2) * kVFactorBytes;
+  }
+
+  const FactorRows<2, kVFactorBytes> low_, high_;
 };
 
 // Returns a score, or a value of O, without the factors' unit of 2^-8.

@@ -26,8 +26,7 @@ class DecodeLoads {
         range_(range),
         ring_(shared + ring_index() * (kKvSlots * kSlotBytes)),
         factors_(shared, ring_index()),
-        groups_(shared, ring_index()),
-        of_groups_(groups),
+        groups_(groups, shared, ring_index()),
         keys_(shared, ring_index()),
         policy_(evict_normal_policy()) {}
 
@@ -59,8 +58,7 @@ class DecodeLoads {
         copy_of<VTile, ValueColumns>(slot(number) + kValuesAt, parts_.base.v);
       factors_.copy(number, parts_.scales, places_.inside(page_), places_.row_in_page(key_),
                     places_.head(), key_ >= 0, 0);
-      groups_.copy(number, of_groups_, places_.inside(page_), places_.row_in_page(key_),
-                   places_.head(), key_ >= 0, 0);
+      groups_.copy(number, places_.inside(page_), places_.row_in_page(key_), key_ >= 0, 0);
       keys_.store(number, key_);
       tile_ += kTeam;
       advance();
@@ -104,6 +102,7 @@ class DecodeLoads {
     places_.take({row.request, row.whole.length, row.whole.first_key,
                   has_slot ? requests_.slot(row.request) : 0, row.list, item.request.length,
                   item.kv_head});
+    groups_.take(item.kv_head);
   }
   // Returns the key of this lane's entry of the tile; -1 if there is none.
   __device__ __forceinline__ int key_of(int tile) const {
@@ -130,7 +129,7 @@ class DecodeLoads {
   template <class Tile, class Columns>
   __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
     const int own = places_.inside(page_), lane = static_cast<int>(threadIdx.x) % 32;
-    if constexpr (Tile::kHasPanels) {
+    if constexpr (Tile::kHasPanels && !kGroupFactors) {
 #pragma unroll 2
       for (int first = 0; first < kKeys; first += 4) {
         const int row = first + lane / 8;
@@ -163,8 +162,7 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_;
   const KeyFactorRing factors_;
-  const GroupRing groups_;
-  const Reference<GroupFactorArgs> of_groups_;
+  GroupRing groups_;
   const ListedKeyRing keys_;
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece

@@ -11,18 +11,29 @@
 
 namespace attune {
 
-// Returns `second` if `takes_second`, else `first`, without branches.
-__device__ __forceinline__ OperandView view_of_lane(bool takes_second, const OperandView& first,
-                                                    const OperandView& second) {
-  return {takes_second ? second.data : first.data,
-          takes_second ? second.batch_stride : first.batch_stride,
-          takes_second ? second.row_stride : first.row_stride,
-          takes_second ? second.head_stride : first.head_stride};
+// True if O leaves registers for addresses and factors that are used again.
+constexpr bool kHasRegisters = kHeadDimQk <= 192 && kHeadDimV <= 128;
+
+// The rows of one head, of bytes.
+struct HeadRows {
+  const char* first;
+  long long page_stride, row_stride;
+
+  __device__ __forceinline__ const char* row(int page, int row) const {
+    return first + page * page_stride + row * row_stride;
+  }
+};
+__device__ __forceinline__ HeadRows rows_of_head(const OperandView& view, int kv_head) {
+  return {static_cast<const char*>(view.data) + kv_head * view.head_stride, view.batch_stride,
+          view.row_stride};
 }
-__device__ __forceinline__ const char* nibble_row(const OperandView& view, int page, int row,
-                                                  int kv_head) {
-  return static_cast<const char*>(view.data) + page * view.batch_stride + row * view.row_stride +
-         kv_head * view.head_stride;
+// Returns the rows of `k`, or those of `v` for lanes 16 to 31.
+__device__ __forceinline__ HeadRows rows_of_lane(const OperandView& k, const OperandView& v,
+                                                 int kv_head) {
+  const HeadRows of_k = rows_of_head(k, kv_head), of_v = rows_of_head(v, kv_head);
+  const bool is_v = threadIdx.x % 32 >= 16;
+  return {is_v ? of_v.first : of_k.first, is_v ? of_v.page_stride : of_k.page_stride,
+          is_v ? of_v.row_stride : of_k.row_stride};
 }
 
 // The chunks of a tile's rows.
@@ -45,20 +56,52 @@ __device__ __forceinline__ void copy_nibble_rows(unsigned to, const char* own, i
   }
 }
 
-// Copies a tile: lane % kKeys is the lane's key, which lies in row `row` of `page`; `keys` of the
-// tile exist.
-__device__ __forceinline__ void copy_nibble_tile(unsigned slot, const AttentionArgs& args, int page,
-                                                 int row, int kv_head, int keys, L2Policy policy) {
-  if constexpr (kKeys == 16) {
-    const bool is_v = threadIdx.x % 32 >= 16;
-    const char* const own = nibble_row(view_of_lane(is_v, args.k, args.v), page, row, kv_head);
-    copy_nibble_rows<KTile>(slot, own, 0, keys, policy);
-    copy_nibble_rows<VTile>(slot + kValuesAt, own, 16, keys, policy);
-  } else {
-    copy_nibble_rows<KTile>(slot, nibble_row(args.k, page, row, kv_head), 0, keys, policy);
-    copy_nibble_rows<VTile>(slot + kValuesAt, nibble_row(args.v, page, row, kv_head), 0, keys,
-                            policy);
+// The rows of K and V, or of their factors, of one head after another.
+class RowsOfHeads {
+ public:
+  __device__ __forceinline__ RowsOfHeads(const OperandView& k, const OperandView& v)
+      : k_(k), v_(v) {}
+  __device__ __forceinline__ void take(int kv_head) {
+    kv_head_ = kv_head;
+    if constexpr (kHasRegisters) kept_ = rows_of_lane(k_, v_, kv_head);
   }
-}
+  // Returns the lane's rows: those of V for lanes 16 to 31.
+  __device__ __forceinline__ HeadRows of_lane() const {
+    if constexpr (kHasRegisters) return kept_;
+    return rows_of_lane(k_, v_, kv_head_);
+  }
+  __device__ __forceinline__ HeadRows of_k() const { return rows_of_head(k_, kv_head_); }
+  __device__ __forceinline__ HeadRows of_v() const { return rows_of_head(v_, kv_head_); }
+
+ private:
+  const OperandView& k_;
+  const OperandView& v_;
+  int kv_head_;
+  HeadRows kept_;
+};
+
+class NibbleCopies {
+ public:
+  __device__ __forceinline__ explicit NibbleCopies(const AttentionArgs& args)
+      : rows_(args.k, args.v) {}
+  // Sets the head of later tiles.
+  __device__ __forceinline__ void take(int kv_head) { rows_.take(kv_head); }
+  // Copies a tile: lane % kKeys is the lane's key, which lies in row `row` of `page`; `keys` of the
+  // tile exist.
+  __device__ __forceinline__ void copy(unsigned slot, int page, int row, int keys,
+                                       L2Policy policy) const {
+    if constexpr (kKeys == 16) {
+      const char* const own = rows_.of_lane().row(page, row);
+      copy_nibble_rows<KTile>(slot, own, 0, keys, policy);
+      copy_nibble_rows<VTile>(slot + kValuesAt, own, 16, keys, policy);
+    } else {
+      copy_nibble_rows<KTile>(slot, rows_.of_k().row(page, row), 0, keys, policy);
+      copy_nibble_rows<VTile>(slot + kValuesAt, rows_.of_v().row(page, row), 0, keys, policy);
+    }
+  }
+
+ private:
+  RowsOfHeads rows_;
+};
 
 }  // namespace attune

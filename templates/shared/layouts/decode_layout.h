@@ -49,13 +49,17 @@ ATTUNE_HOST_DEVICE constexpr DecodeColumns decode_columns(int head_dim_qk, int h
 // different banks. Otherwise rows lie in panels as TMA writes them
 // (cuda/decode_sm80/decode_slots.cuh explains `loads`). `row_bytes` is the size of a row in the
 // cache, a multiple of 16.
-ATTUNE_HOST_DEVICE constexpr bool decode_has_panels(int loads, int row_bytes) {
-  return loads >= 2 || (loads == 0 && row_bytes % 128 == 0);
+ATTUNE_HOST_DEVICE constexpr bool decode_has_panels(int loads, int row_bytes, int panel_bytes) {
+  return loads >= 2 || (loads == 0 && row_bytes % panel_bytes == 0);
 }
 ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_bytes | 16; }
-ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, int loads) {
-  return keys * (decode_has_panels(loads, row_bytes) ? row_bytes : decode_row_bytes(row_bytes));
+ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, int loads,
+                                                   int panel_bytes) {
+  return keys * (decode_has_panels(loads, row_bytes, panel_bytes) ? row_bytes
+                                                                  : decode_row_bytes(row_bytes));
 }
+// Returns the bytes of a row in a panel. A row of 128 columns of 4 bits has 64 bytes.
+ATTUNE_HOST_DEVICE constexpr int decode_panel_bytes(int bits) { return bits == 4 ? 64 : 128; }
 // Returns the 128-byte lines per key in a panel that holds `heads` heads: an odd number, 1 for one
 // head.
 ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads | 1; }

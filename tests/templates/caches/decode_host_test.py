@@ -70,7 +70,7 @@ class DecodeHost(unittest.TestCase):
                    "mask=causal_bottom_right", "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1", 7)
         self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns32,head_dim_qk=192,head_dim_v=96,heads=6/2,window=40:0",
                    config, 2)
-        self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=96,head_dim_v=256,heads=6/2,page_size=1,"
+        self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=256,head_dim_v=192,heads=6/2,page_size=1,"
                    "key_indices=positions", config, 2)
 
     def test_wide_heads(self):

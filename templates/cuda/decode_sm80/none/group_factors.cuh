@@ -13,9 +13,10 @@ struct GroupFactorArgs {
 struct GroupsAddress {};
 
 struct GroupRing {
-  __device__ __forceinline__ GroupRing(unsigned, int) {}
+  __device__ __forceinline__ GroupRing(GroupFactorArgs, unsigned, int) {}
   __device__ __forceinline__ GroupsAddress slot(int) const { return {}; }
-  __device__ __forceinline__ void copy(int, GroupFactorArgs, int, int, int, bool, unsigned) const {}
+  __device__ __forceinline__ void take(int) const {}
+  __device__ __forceinline__ void copy(int, int, int, bool, unsigned) const {}
 };
 
 struct KeyGroups {

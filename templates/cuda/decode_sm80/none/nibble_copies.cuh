@@ -4,8 +4,13 @@
 
 namespace none {
 
-template <class... Rest>
-__device__ __forceinline__ void copy_nibble_tile(const Rest&...) {}
+struct NibbleCopies {
+  template <class Args>
+  __device__ __forceinline__ explicit NibbleCopies(const Args&) {}
+  __device__ __forceinline__ void take(int) const {}
+  template <class... Rest>
+  __device__ __forceinline__ void copy(const Rest&...) const {}
+};
 
 }  // namespace none
 
