@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/ops/ops.hpp"
+
 namespace attune {
 namespace {
 
@@ -69,9 +71,8 @@ double mean_factor_of(const Problem& problem, Weights weights) {
 double unit_of_result(const Problem& problem, Weights weights) {
   if (takes_tf32(problem, weights)) return kUnitOfTf32;
   if (narrow_weights(problem, weights)) return unit_of(problem.dtype_q);
-  const bool attends = problem.op == Op::kPrefill || problem.op == Op::kAttentionKvCache;
-  const bool is_wide =
-      attends && weights == Weights::kAsOperands && problem.dtype_o == Dtype::kFp32;
+  const bool is_wide = sums_by_weights(problem) && weights == Weights::kAsOperands &&
+                       problem.dtype_o == Dtype::kFp32;
   return unit_of(is_wide ? problem.dtype_q : problem.dtype_o);
 }
 
@@ -133,8 +134,9 @@ void Comparison::add_lse(float want, float got, const RowPlace& place) {
   const bool both_empty = std::isinf(want) && want < 0 && want == got;
   const double error = both_empty ? 0 : std::fabs(static_cast<double>(got) - want);
   const double ratio =
-      std::isnan(error) ? INFINITY
-                        : error / (lse_allowed_ * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
+      std::isnan(error)
+          ? INFINITY
+          : error / (lse_allowed_ * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
   if (ratio > max_)
     blame(ratio, fmt::format("{}, LSE is {}, expected {}", place_text(place), got, want));
 }

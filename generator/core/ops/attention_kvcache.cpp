@@ -140,6 +140,10 @@ double bytes(const Problem& p) {
 
 }  // namespace
 
+bool sums_by_weights(const Problem& problem) {
+  return problem.op == Op::kPrefill || problem.op == Op::kAttentionKvCache;
+}
+
 void check_no_mask_beside_lists(const Problem& p) {
   if (p.mask == Mask::kNone && p.window_left < 0 && p.window_right < 0) return;
   refuse(fmt::format(

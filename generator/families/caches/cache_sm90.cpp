@@ -156,6 +156,7 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
 class CacheSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "cache_sm90"; }
+  int revision() const override { return 2; }
   std::string_view source_path() const override { return "cuda/cache_sm90/cache_sm90.cu"; }
   std::string_view knobs_path() const override { return "cuda/cache_sm90/cache_sm90_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }

@@ -112,6 +112,7 @@ class MlaSm90 final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/mla_sm90/mla_sm90.cu"; }
   std::string_view knobs_path() const override { return "cuda/mla_sm90/mla_sm90_knobs.cuh"; }
   const Served& serves() const override { return serves_latent_caches(); }
+  int revision() const override { return 2; }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     using Values = std::vector<int64_t>;

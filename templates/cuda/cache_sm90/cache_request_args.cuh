@@ -22,7 +22,7 @@ class RequestArgs {
     args_.seqlen_kv = request.length;
     if constexpr (kHasBegins) {
       args_.q.data = moved<1>(all_.q, request.first_row);
-      args_.o.data = moved<kDtypeO == Dtype::kFp32 ? 2 : 1>(all_.o, request.first_row);
+      args_.o.data = moved < kDtypeO == Dtype::kFp32 ? 2 : 1 > (all_.o, request.first_row);
       args_.lse = all_.lse == nullptr ? nullptr : all_.lse + request.first_row;
     }
   }

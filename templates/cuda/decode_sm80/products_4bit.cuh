@@ -15,7 +15,6 @@
 #include "cuda/decode_sm80/group_factors.cuh"
 #include "cuda/decode_sm80/products_8bit.cuh"
 #include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/lop3.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 

@@ -9,7 +9,6 @@
 
 #include "tests/templates/host/block_of_fibers.hpp"
 // After the fibers, which define CUDA's words
-#include "cuda/ptx/lop3.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "shared/attention_enums.h"
 #include "tests/templates/host/cuda/ptx/convert.cuh"
