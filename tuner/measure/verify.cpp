@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/problem/op.hpp"
+
 namespace attune {
 namespace {
 
@@ -63,7 +65,7 @@ double mean_factor_of(const Problem& problem, Weights weights) {
 double unit_of_result(const Problem& problem, Weights weights) {
   if (takes_tf32(problem, weights)) return kUnitOfTf32;
   if (narrow_weights(problem, weights)) return unit_of(problem.dtype_q);
-  const bool is_wide = problem.op == Op::kAttentionKvCache && problem.dtype_o == Dtype::kFp32;
+  const bool is_wide = describe(problem.op).has_cache && problem.dtype_o == Dtype::kFp32;
   return unit_of(is_wide ? problem.dtype_q : problem.dtype_o);
 }
 

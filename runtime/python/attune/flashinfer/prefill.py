@@ -160,8 +160,8 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         """Returns out [rows, num_qo_heads, head_dim_vo]; with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in
         base 2.
 
-        q: [rows, num_qo_heads, head_dim_qk]. paged_kv_cache, kv_cache_sf: as in BatchDecodeWithPagedKVCacheWrapper. out,
-        lse: tensors to write; lse is written without return_lse too."""
+        q: [rows, num_qo_heads, head_dim_qk]. paged_kv_cache, kv_cache_sf: as in BatchDecodeWithPagedKVCacheWrapper.
+        out, lse: tensors to write; lse is written without return_lse too."""
         arguments.hints(flags=(("enable_pdl", enable_pdl), ("use_fp16_softmax", use_fp16_softmax), ("uses_spcompress",
                                                                                                     uses_spcompress)))
         arguments.nothing(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
