@@ -244,7 +244,7 @@ class MlaSm90 final : public KernelTemplate {
   // Returns approximate clocks of the block with the most work. The products of a step are bound by
   // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
   // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
-  // them. The constants are a fit to 1424 timings (LOG.md), those of conversions are estimates.
+  // them. The constants are a fit to 1424 timings (LOG.md), those of conversions too.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& of_call, const DeviceFacts& device) const override {
     const Shape shape = line_shape(spec, of_call);
@@ -263,7 +263,7 @@ class MlaSm90 final : public KernelTemplate {
                            : spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
     const double bytes = static_cast<double>(kMlaKeys) * of_key;
     const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
-    const double conversion = !converts_keys(spec) ? 0 : keys_first ? 1500 : 3700;
+    const double conversion = !converts_keys(spec) ? 0 : keys_first ? 3850 : 4400;
     const double step = std::pow(
         std::pow(products, kHides) + std::pow(memory, kHides) + std::pow(conversion, kHides),
         1 / kHides);
