@@ -244,7 +244,8 @@ class MlaSm90 final : public KernelTemplate {
   // Returns approximate clocks of the block with the most work. The products of a step are bound by
   // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
   // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
-  // them. The constants are a fit to 1424 timings (LOG.md), those of conversions too.
+  // them. The constants are a fit to 1424 timings (LOG.md), those of
+  // conversions follow from its last tables.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& of_call, const DeviceFacts& device) const override {
     const Shape shape = line_shape(spec, of_call);

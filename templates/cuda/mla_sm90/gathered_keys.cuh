@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers keys that lie apart into the slots of K: keys that lists name, or keys in pages that are
 // too small for TMA boxes. A box would have few keys; cp.async by two warps takes their place. Keys
-// of 8 bits are gathered too, and converted (converted_keys.cuh). Each warp has an equal part of
+// of 8 bits are gathered too, and converted (key_conversions.cuh). Each warp has an equal part of
 // the keys of a step, one per lane. The number of a lane's key is known, or read from its list, two
 // steps ahead, and its page is read one step ahead.
 //

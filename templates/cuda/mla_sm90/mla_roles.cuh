@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
 // If keys lie apart, two of its warps gather them, and one loads rows of Q. Keys of 8 bits are
-// gathered and converted: with few rows by a warpgroup of their own, the last one.
+// gathered and converted by warpgroups of their own, the last ones.
 // The other warpgroups consume tile after tile. There are two, each with half of the columns of O
 // (mla_halves.cuh), or with few rows one (mla_keys_first_role.cuh).
 #pragma once

@@ -143,6 +143,14 @@ CONFIGS = (
      "loads=3,keys=16,warps=8,team=2,heads=2,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0",
      "loads=0,keys=16,warps=4,team=2,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=0"),
+    # 4-bit caches: boxes, chunks, and keys of lists; codes of new keys.
+    *(("decode_sm80", CACHE.replace("head_dim=64", "head_dim=128") + rest, config)
+      for rest, config in ((",page_size=16,dtype_kv=int4,kv_factors=columns16", ""),
+                           (",page_size=3,dtype_kv=e2m1,kv_factors=columns32", ""),
+                           (",dtype_kv=int4,kv_factors=columns32",
+                            "loads=0,keys=32,warps=8,team=2,heads=4,kv_slots=3,blocks_per_sm=1,min_tiles=2,waits=0"))),
+    ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=int4,kv_factors=columns16,head_dim=128,heads=8/2,batch=9,"
+     "seqlen_q=3,seqlen_kv=100,page_size=16,rotary=fp32", ""),
     # 8-bit caches: boxes of 128 columns, rows of an odd number of 16-byte units, q in shared memory.
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=128") + ",page_size=16",
      "loads=2,keys=16,warps=8,team=8,heads=1,kv_slots=2,blocks_per_sm=1,min_tiles=2,waits=1"),
