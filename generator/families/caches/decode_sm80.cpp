@@ -178,6 +178,8 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
+            if (is_4_bit(spec.dtype_kv))
+              return fmt::format("loads is {}; rows of 4 bits come without boxes", loads);
             const int columns = columns_of_panel(spec);
             const DecodeColumns own = columns_of(spec);
             if (own.qk % columns != 0 || own.v % columns != 0)
@@ -409,6 +411,7 @@ class DecodeSm80 final : public KernelTemplate {
             {.tensor = operand,
              .box_columns = stored_columns(spec.dtype_kv, columns_of_panel(spec)),
              .box_rows = together ? 1 : as_int(config, "keys"),
+             .swizzle_bytes = panel_bytes(spec),
              .box_heads = warps_of_ring(config),
              .fetches_around = false,
              .of_pages = true});
