@@ -43,7 +43,8 @@ load contract
   need_cpu_target
   attune check --target cpu --problem dtype=bf16,head_dim=40,heads=3/1,seqlen_q=33,seqlen_kv=65,mask=none --sample 4 --seed 7 --json
   expect 0
-  json 'len(o["rows"]) == 4 and all(r["status"] == "ok" for r in o["rows"])'
+  # Processors with bf16 products have another template, of which as many are taken.
+  json 'sum(r["template"] == "prefill_cpu" for r in o["rows"]) == 4 and all(r["status"] == "ok" for r in o["rows"])'
   local first=$output
   attune check --target cpu --problem dtype=bf16,head_dim=40,heads=3/1,seqlen_q=33,seqlen_kv=65,mask=none --sample 4 --seed 7 --json
   [ "$first" = "$output" ]
