@@ -67,12 +67,12 @@ double mean_factor_of(const Problem& problem, Weights weights) {
 }
 
 // Returns the unit of rounding of a result. Over caches o may be fp32 beside q of 16 bits, to which
-// kernels round weights, except on a CPU.
+// kernels round weights, also on processors with bf16 products.
 double unit_of_result(const Problem& problem, Weights weights) {
   if (takes_tf32(problem, weights)) return kUnitOfTf32;
   if (narrow_weights(problem, weights)) return unit_of(problem.dtype_q);
-  const bool is_wide = sums_by_weights(problem) && weights == Weights::kAsOperands &&
-                       problem.dtype_o == Dtype::kFp32;
+  const bool is_wide =
+      sums_by_weights(problem) && !is_8_bit(problem.dtype_q) && problem.dtype_o == Dtype::kFp32;
   return unit_of(is_wide ? problem.dtype_q : problem.dtype_o);
 }
 

@@ -84,7 +84,7 @@ void add_cache_factors(const Problem& problem, int64_t pages, int64_t keys, Oper
 // Returns the number of pages (or slots) in a call's k and v: Problem::num_pages, or the most that
 // the requests can need.
 int64_t pages_of_cache(const Problem& problem);
-// True if o is a sum of values by weights, which GPU kernels round to the type of q.
+// True if o is a sum of values by weights, which kernels may round to the type of q.
 bool sums_by_weights(const Problem& problem);
 // Refuses masks and windows of a problem with key_indices: they would hide keys that the caller has
 // chosen.

@@ -17,11 +17,12 @@ namespace attune {
 class StagedKeys {
   static constexpr int kPanels = kLayout.panels_qk, kParts = kMlaLayout.slots_of_step;
   static constexpr int kNarrow = kLatentRows ? kColumnsOfV / kPanelColumns : kPanels;
-  static constexpr int kKeys = kBlockN / kGatherWarps;
+  static constexpr int kKeys = kMlaKeys / kMlaConverters;
   static constexpr int kPanel = kBlockN * kPanelRowBytes;
   static constexpr int kStageBytes = kKeys * kCodeBytes;
   static constexpr unsigned kAllKeys = (1u << kKeys) - 1;
   static_assert(kKeys == 8 && kCodeBytes % 16 == 0, "four lanes convert 64 columns of a key");
+  static_assert(kRows == kWarpgroupRows || kGatherWarps == kMlaConverters, "keys of all warps");
   static_assert(!kLatentRows || kColumnsOfV == 4 * kLatentFactorColumns,
                 "a lane has one factor of a key");
 
