@@ -25,7 +25,7 @@ from attune.ops import workspace as _workspace  # noqa: E402
 
 cuda = fake_torch.CudaLibrary().install()
 MANY_LENGTHS = int(os.environ.get("ATTUNE_TEST_LENGTHS", "2000"))
-BYTES_OF_A_LENGTH = 12.5e3  # limit for a plan and its cache entries; 11.9e3 were measured
+BYTES_OF_A_LENGTH = 13.5e3  # limit for a plan and its cache entries; 12.8e3 were measured
 
 
 def on(device, *names):
