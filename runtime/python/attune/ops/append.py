@@ -246,7 +246,7 @@ def _computed(arguments):
     groups = {name: arguments[name] for name in ("k_factors", "v_factors")}
     seqlen_q = whole_or_none("seqlen_q", arguments["seqlen_q"])
     call = _call_of(arguments["context"], given, lists, seqlen_q, arguments["dtype_kv"],
-                    kind_of_factors(factors, make_scales, columns_of_factor(groups, k.shape[-1])))
+                    kind_of_factors(factors, make_scales, columns_of_factor(groups, k)))
     operands, _ = call.bind(given)
     cache = give_lists(operands, lists, call.stride)
     bind_groups(call, cache, k, groups, given, True)

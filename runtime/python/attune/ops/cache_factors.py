@@ -35,14 +35,15 @@ def codes_of(kv_factors):
     return 2 if kv_factors and kv_factors.startswith("columns") else 1
 
 
-def columns_of_factor(groups, head_dim):
+def columns_of_factor(groups, key):
     """Returns the problem's kv_factors for k_factors and v_factors of a 4-bit cache, such as "columns16". None if
-    neither is given. head_dim: k's."""
+    neither is given. key: a tensor with the columns of k."""
     given = [name for name, tensor in groups.items() if tensor is not None]
     if not given:
         return None
     if len(given) == 1:
         raise ValueError(f"{given[0]} is given alone; give k_factors and v_factors, or neither")
+    head_dim = key.shape[-1]
     found = groups["k_factors"].shape[-1] if len(groups["k_factors"].shape) else 0
     for columns in _COLUMNS.values():
         if found * columns == head_dim:

@@ -340,7 +340,7 @@ def _computed(arguments):
                      for name in ("q", "k_cache", "v_cache", "out", "k_scale", "v_scale", *OVER_CACHES))
     if is_between(q, k_cache, v_cache):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
-    columns = columns_of_factor(groups, q.shape[-1])
+    columns = columns_of_factor(groups, q)
     given, lists = _taken(q, k_cache, v_cache, *(arguments[name] for name in ("kv_lengths", "page_table", "slots")),
                           q_begins, seqlen_q, kv_begins, seqlen_kv, out, codes_of(columns))
     seqlen_q, seqlen_kv = whole_or_none("seqlen_q", seqlen_q), whole_or_none("seqlen_kv", seqlen_kv)

@@ -385,7 +385,7 @@ def append(k, v, k_cache, v_cache, kv_lengths=None, *, interleaved=False, q=None
     """Implements append_kv() through the op."""
     make_scales = flag("make_scales", make_scales)
     _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
-    columns = columns_of_factor({name: given.get(name) for name in ("k_factors", "v_factors")}, k.shape[-1])
+    columns = columns_of_factor({name: given.get(name) for name in ("k_factors", "v_factors")}, k)
     kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales, columns)
     scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(
         k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
