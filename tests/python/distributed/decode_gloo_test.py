@@ -185,9 +185,10 @@ class RankTest(ranks.WithGroups):
         alone = attune.attention_kvcache(q, k, v, step.kv_lengths, context="cpu:1").double()
         exact = torch.stack([expected(q[b], k[b], v[b], LENGTHS[b], None, None, None, None)[0] for b in range(len(q))])
         error, error_alone = ((x - exact).square().mean().sqrt().item() for x in (o, alone))
-        self.assertLess(error, 1.05 * error_alone)
+        self.assertLess(error, 1.02 * error_alone)
         rounded = self.of_rounded_parts(group, cache, step, q)  # what 16 bits would cost: this test sees it
-        self.assertGreater((rounded - exact).square().mean().sqrt().item(), 1.2 * error_alone)
+        # 1.11 times on processors that round weights to bf16, more on others
+        self.assertGreater((rounded - exact).square().mean().sqrt().item(), 1.05 * error_alone)
 
     def of_rounded_parts(self, group, cache, step, q):
         o, lse = attune.attention_kvcache(q, cache.k, cache.v, step.lengths, return_lse=True, context="cpu:1",
