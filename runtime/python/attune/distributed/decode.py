@@ -18,6 +18,7 @@ _OF_RANK = ("k_scale", "v_scale", "context")  # each rank has its own
 _TAKEN = ("mask", "is_causal", "window", "sinks", "seqlen_kv", *_PASSED, *_OF_RANK)
 _REFUSED = {
     "alibi_slopes": "its distances", "score_mod": "its positions", "mask_mod": "its positions",
+    **dict.fromkeys(("k_factors", "v_factors"), "factors of 4-bit caches"),
     "kv_begins": "packed keys", **dict.fromkeys(("key_indices", "key_places", "key_counts"), "lists of keys"),
     **dict.fromkeys(("kv_lengths", "page_table", "slots", "q_begins", "seqlen_q"), "lists beside those of the step")}
 
