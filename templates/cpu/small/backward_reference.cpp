@@ -13,16 +13,6 @@
 
 namespace attune {
 
-inline void write_delta(const KernelArguments& args, int batch, int head, int row) {
-  float o[kHeadDimV], dout[kHeadDimV];
-  load_row<kDtypeO, kHeadDimV>(args.o, batch, head, row, o);
-  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
-  const GradientArgs& g = args.gradients;
-  const float dlse =
-      g.dlse ? g.dlse[batch * g.dlse_batch_stride + head * g.dlse_head_stride + row] : 0;
-  *delta_of(args, batch, head, row) = dot<kHeadDimV>(o, dout) - dlse;
-}
-
 inline void write_dq(const KernelArguments& args, int batch, int head, int row) {
   float q[kHeadDimQk], dout[kHeadDimV], k[kHeadDimQk], v[kHeadDimV], dq[kHeadDimQk] = {};
   load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
@@ -71,8 +61,9 @@ inline void for_rows(const AttentionArgs& args, int heads, int seqlen, int threa
 // A barrier of all threads separates the three steps.
 extern "C" void attune_delta(const AttentionArgs* given, int thread, int num_threads) {
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
-  for_rows(args, args.num_heads_q, args.seqlen_q, thread, num_threads,
-           [&](int batch, int head, int row) { write_delta(args, batch, head, row); });
+  for_rows(
+      args, args.num_heads_q, args.seqlen_q, thread, num_threads,
+      [&](int batch, int head, int row) { write_delta(args, batch, head, row, dot<kHeadDimV>); });
 }
 
 extern "C" void attune_kernel(const AttentionArgs* given, int thread, int num_threads) {

@@ -59,6 +59,18 @@ inline float* delta_of(const AttentionArgs& args, int batch, int head, int row) 
   return static_cast<float*>(args.workspace) + heads * args.seqlen_q + row;
 }
 
+// Writes delta of a row: o times dout, which `dot_of` sums, minus dlse.
+template <class Dot>
+inline void write_delta(const KernelArguments& args, int batch, int head, int row, Dot dot_of) {
+  float o[kHeadDimV], dout[kHeadDimV];
+  load_row<kDtypeO, kHeadDimV>(args.o, batch, head, row, o);
+  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
+  const GradientArgs& g = args.gradients;
+  const float dlse =
+      g.dlse ? g.dlse[batch * g.dlse_batch_stride + head * g.dlse_head_stride + row] : 0;
+  *delta_of(args, batch, head, row) = dot_of(o, dout) - dlse;
+}
+
 // P and dS of one row and one key.
 struct Pair {
   float p = 0, ds = 0;
