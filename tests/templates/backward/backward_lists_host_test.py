@@ -8,12 +8,10 @@ them with float64.
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/templates/caches"))
-from decode_host_test import SHARED, host_text  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "host"))
+from host_kernel import run_on_host  # noqa: E402
 
 KEYS, LIST = 90, 70
 
@@ -25,18 +23,10 @@ class BackwardListsHost(unittest.TestCase):
         command = [ATTUNE, "emit", "--problem", f"{problem},key_indices=positions", "--arch", arch, "--template",
                    "backward_lists_sm80", "--config", f"blocks_per_sm=1,apart={int(apart)},{config}"]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
-            values = {"KERNEL": f'"{folder}/rendered.inc"', "KEYS": keys, "LIST": LIST,
-                      "SHARED": SHARED.search(rendered)[1], "WORKSPACE": 4 << 20}
-            if round_rows is not None:
-                values["ROUND"] = round_rows
-            folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
-            subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
-                            *(f"-DLISTS_{name}={value}" for name, value in values.items()),
-                            f"{ROOT}/tests/templates/backward/backward_lists_host.cpp", CORE, "-o", f"{folder}/kernel"],
-                           check=True)
-            ran = subprocess.run([f"{folder}/kernel"], capture_output=True, text=True)
+        values = {"KEYS": keys, "LIST": LIST, "WORKSPACE": 4 << 20}
+        if round_rows is not None:
+            values["ROUND"] = round_rows
+        ran = run_on_host(rendered, "backward/backward_lists_host.cpp", "LISTS", values, CXX, CORE)
         self.assertEqual(ran.returncode, 0, f"{problem} {config}\n{ran.stdout}{ran.stderr}")
 
     def test_plain_keys(self):

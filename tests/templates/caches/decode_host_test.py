@@ -4,34 +4,17 @@
 
   decode_host_test.py ATTUNE CXX LIBRARY      the program, a C++ compiler, and libattune_core
 
-`attune emit` writes a kernel as one file, each part under its file's label. Parts of cuda/ptx are left out here:
-decode_host.hpp has their functions for the host.
+decode_host.hpp has the functions of cuda/ptx for the host.
 """
 import pathlib
-import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-LABEL = re.compile(r"^// ---- (.+?)(, continued)?$")
-SHARED = re.compile(r"(\d+) bytes of dynamic shared memory")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "host"))
+from host_kernel import run_on_host  # noqa: E402
+
 KEYS, LIST = 300, 70
-
-
-def host_text(rendered):
-    """Returns a rendered source without its parts of cuda/ptx."""
-    kept, takes = [], True
-    for line in rendered.split("\n"):
-        label = LABEL.match(line)
-        if label:
-            takes = not label[1].startswith(("cuda/ptx/", "shared/attention_enums.h"))
-        if takes or line.startswith(("namespace ", "}  // namespace ")):
-            kept.append(line)
-    text = "\n".join(kept)
-    return text.replace("extern __shared__ __align__(1024) char shared[];",
-                        "char* const shared = reinterpret_cast<char*>(shared_memory.data());")
 
 
 class DecodeHost(unittest.TestCase):
@@ -43,20 +26,12 @@ class DecodeHost(unittest.TestCase):
         command = [ATTUNE, "emit", "--problem", problem, "--arch", "sm_80", "--template", "decode_sm80",
                    "--config", "loads=0," + config]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
-            values = {"KERNEL": f'"{folder}/rendered.inc"', "KEYS": KEYS, "ROWS": rows, "LIST": LIST,
-                      "SHARED": SHARED.search(rendered)[1], "WORKSPACE": 16 << 20}
-            if "key_indices" in problem:
-                values["LISTS"] = 1
-            if "kv_factors" in problem:
-                values["NIBBLES"] = 1
-            folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
-            subprocess.run([CXX, "-std=c++20", "-O1", "-w", *(f"-I{name}" for name in folders),
-                            *(f"-DDECODE_{name}={value}" for name, value in values.items()),
-                            f"{ROOT}/tests/templates/caches/decode_host.cpp", CORE, "-o", f"{folder}/kernel"],
-                           check=True)
-            ran = subprocess.run([f"{folder}/kernel"], capture_output=True, text=True)
+        values = {"KEYS": KEYS, "ROWS": rows, "LIST": LIST, "WORKSPACE": 16 << 20}
+        if "key_indices" in problem:
+            values["LISTS"] = 1
+        if "kv_factors" in problem:
+            values["NIBBLES"] = 1
+        ran = run_on_host(rendered, "caches/decode_host.cpp", "DECODE", values, CXX, CORE)
         self.assertEqual(ran.returncode, 0, f"{problem} {config}\n{ran.stdout}{ran.stderr}")
 
     def test_narrow_heads(self):
