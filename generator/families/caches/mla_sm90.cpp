@@ -22,7 +22,6 @@
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill/sm90/rules.hpp"
 #include "generator/render/wgmma_emitter.hpp"
-#include "templates/shared/latent_rows.h"
 #include "templates/shared/layouts/cache_layout.h"
 #include "templates/shared/layouts/mla_sm90_layout.h"
 
@@ -59,12 +58,15 @@ int threads_of(const KernelSpec& spec, const Config& config) {
   return mla_warpgroups(as_int(config, "rows"), converts_keys(spec)) * kWarpgroupThreads;
 }
 
+// Returns the bytes of a row of keys in the cache if they are converted, else 0.
+int code_bytes(const KernelSpec& spec) {
+  return mla_code_bytes(spec.head_dim_qk, spec.head_dim_v, converts_keys(spec),
+                        spec.cache.kv_factors == KvFactors::kLatent);
+}
+
 MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
-  const int rows = as_int(config, "rows");
-  const int of_key =
-      mla_code_bytes(spec.head_dim_qk, spec.head_dim_v / mla_consumers(rows), rows,
-                     converts_keys(spec), spec.cache.kv_factors == KvFactors::kLatent);
-  return mla_sm90_layout(spec.head_dim_qk, rows, has_lists(spec), of_key);
+  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"), has_lists(spec),
+                         code_bytes(spec));
 }
 
 // Returns values of pack_heads. A tile of a row with a list holds heads alone, up to 64 of a group:
@@ -244,8 +246,8 @@ class MlaSm90 final : public KernelTemplate {
   // Returns approximate clocks of the block with the most work. The products of a step are bound by
   // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
   // of the shorter. Parts are joined row by row. If keys come first, half as many threads join
-  // them. The constants are a fit to 1424 timings (LOG.md), those of
-  // conversions follow from its last tables.
+  // them. The constants are a fit to 1424 timings; those of conversions follow from the last tables
+  // (LOG.md).
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& of_call, const DeviceFacts& device) const override {
     const Shape shape = line_shape(spec, of_call);
@@ -259,9 +261,8 @@ class MlaSm90 final : public KernelTemplate {
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
     // Readers of a key
     const double readers = static_cast<double>(tiles.of_request * tiles.groups);
-    const int of_key = spec.cache.kv_factors == KvFactors::kLatent
-                           ? latent_row_bytes(spec.head_dim_qk, spec.head_dim_v)
-                           : spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
+    const int of_key =
+        converts_keys(spec) ? code_bytes(spec) : spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
     const double bytes = static_cast<double>(kMlaKeys) * of_key;
     const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
     const double conversion = !converts_keys(spec) ? 0 : keys_first ? 3850 : 4400;

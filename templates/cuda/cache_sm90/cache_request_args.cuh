@@ -7,6 +7,8 @@
 
 namespace attune {
 
+constexpr int kWordsOfO = kDtypeO == Dtype::kFp32 ? 2 : 1;  // of 16 bits, in an element
+
 // AttentionArgs with the lengths of one request and the addresses at which its rows begin.
 class RequestArgs {
  public:
@@ -22,7 +24,7 @@ class RequestArgs {
     args_.seqlen_kv = request.length;
     if constexpr (kHasBegins) {
       args_.q.data = moved<1>(all_.q, request.first_row);
-      args_.o.data = moved < kDtypeO == Dtype::kFp32 ? 2 : 1 > (all_.o, request.first_row);
+      args_.o.data = moved<kWordsOfO>(all_.o, request.first_row);
       args_.lse = all_.lse == nullptr ? nullptr : all_.lse + request.first_row;
     }
   }

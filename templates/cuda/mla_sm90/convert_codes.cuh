@@ -12,7 +12,6 @@
 namespace attune {
 
 constexpr int kColumnsOfV = kHeadDimV * kConsumers;
-constexpr int converted_key_bytes() { return kCodeBytes; }
 
 // A factor of bf16 values, times kWidening, as the sum of two numbers: with one alone, its rounding
 // would be the same error in all values.

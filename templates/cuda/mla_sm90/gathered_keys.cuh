@@ -26,7 +26,7 @@ class GatheredKeys {
   static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
   static constexpr int kKeysOfWarp = kBlockN / kGatherWarps, kLanesOfRow = kPanelRowBytes / 16;
   static constexpr int kKeysAtOnce = 32 / kLanesOfRow;
-  static constexpr int kKeyBytes = kConvertsKeys ? converted_key_bytes() : 2 * kHeadDimQk;
+  static constexpr int kKeyBytes = kConvertsKeys ? kCodeBytes : 2 * kHeadDimQk;
   static constexpr int kKeyLines = (kKeyBytes + kPanelRowBytes - 1) / kPanelRowBytes;
   // With few slots, listed keys that are converted would wait for memory each time.
   static constexpr bool kPrefetchesKeys = kConvertsKeys && kKeyLists && kParts == 1;
@@ -46,7 +46,7 @@ class GatheredKeys {
   __device__ __forceinline__ void run() {
     CacheReader tiles(shared_);
     CacheTile tile;
-    if (kScheduler == kShared && !kKeyLists && (!kGatherGroup || number() < kKeyWarps)) {
+    if (kScheduler == kShared && !kKeyLists && (!kConvertsKeys || number() < kKeyWarps)) {
       named_barrier_sync(kBarrierFirstTile + number(), 2 * 32);
       const bool is_tile = read_tile(shared_, &tile);
       named_barrier_arrive(kBarrierFirstRead, 32 * (1 + kKeyWarps));
@@ -65,7 +65,7 @@ class GatheredKeys {
   // Returns the number of this warp among those that gather keys.
   static __device__ __forceinline__ int number() {
     const int thread = static_cast<int>(threadIdx.x);
-    return kGatherGroup ? thread / 32 % kGatherWarps : thread / 64;
+    return kConvertsKeys ? thread / 32 % kGatherWarps : thread / 64;
   }
 
   __device__ __forceinline__ void begin(const CacheTile& tile) {

@@ -32,7 +32,7 @@ namespace attune {
 using MlaScores = float[kBlockN / 2];      // (64, kBlockN) over the warpgroup
 using MlaWeights = unsigned[kBlockN / 4];  // the same shape, 16 bits each
 using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of V's columns
-constexpr int kPvParts = mla_pv_parts(kHeadDimV, kGatherGroup);
+constexpr int kPvParts = mla_pv_parts(kHeadDimV, kConvertsKeys);
 using MlaOutputPart = float[kHeadDimV / 2 / kPvParts];
 
 class MlaConsumer {

@@ -24,7 +24,6 @@ __device__ __forceinline__ void HalvesRole::consume(const KernelParts& all, unsi
                                                     int half) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   AttentionArgs of_half = all.base;  // o points at this half's columns; half 0 writes LSE
-  constexpr int kWordsOfO = kDtypeO == Dtype::kFp32 ? 2 : 1;  // of 16 bits
   of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV * kWordsOfO;
   if (half > 0) of_half.lse = nullptr;
   const KernelParts parts{of_half, all.scales, all.scores, all.dropout, all.map, all.cache};

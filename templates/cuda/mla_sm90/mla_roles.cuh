@@ -18,7 +18,7 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, const List
                                             unsigned shared, const Map& k) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   const unsigned warp = threadIdx.x / 32;
-  if (!kGatherGroup && (warp == 0 || (kGathersKeys && warp == 2)))
+  if (!kConvertsKeys && (warp == 0 || (kGathersKeys && warp == 2)))
     load_keys(parts, lists, k, shared);
   if (warp == 1) find_tiles(parts, lists, shared);
   if (warp >= 4 - kQueryWarps) CacheQueries(parts, shared).run();
@@ -48,7 +48,7 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, const Li
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0)
     produce_mla(parts, lists, shared, k);
-  else if (kGatherGroup && warpgroup > kConsumers)
+  else if (kConvertsKeys && warpgroup > kConsumers)
     gather_mla(parts, lists, shared, k);
   else
     ConsumerRole::consume(parts, shared, warpgroup - 1);

@@ -78,9 +78,9 @@ constexpr int kConsumerWarps = 4 * kConsumers;
 // Arrivals that complete a tile of Q: of TMA, or of the warps that copy rows of Q from a cache's
 // requests. With latent attention Q has 72 KB, which two warps copy, unless one of them gathers
 // keys.
-constexpr int kQueryWarps = kMla && (!kGathersKeys || kGatherGroup) ? 2 : 1;
+constexpr int kQueryWarps = kMla && (!kGathersKeys || kConvertsKeys) ? 2 : 1;
 constexpr int kGatherWarps =  // if keys are gathered
-    kGatherGroup ? kThreads / 32 - 4 * (kConsumers + 1) : 2;
+    kConvertsKeys ? kThreads / 32 - 4 * (kConsumers + 1) : 2;
 // Arrivals that complete a slot of K: of TMA; of the warps that transpose diagonal terms; of the
 // warps that convert keys; of the two warps that gather keys, whose lanes arrive when their copies
 // have, and again with a list.
@@ -90,9 +90,9 @@ constexpr int kKeyArrivals = kConvertsKeys    ? kGatherWarps
                                               : 1;
 
 // Warps besides the consumers that read tiles of a cache's requests.
-constexpr int kOtherReaders = !kCacheArgs    ? 0
-                              : kGatherGroup ? kGatherWarps + kQueryWarps
-                                             : kIdleWarps;
+constexpr int kOtherReaders = !kCacheArgs     ? 0
+                              : kConvertsKeys ? kGatherWarps + kQueryWarps
+                                              : kIdleWarps;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {

@@ -17,22 +17,21 @@ constexpr PrefillSm90Config kSm90Config = {
     kBlockM,   kBlockN,       kBlocksPerSm,        kKvSlots,
     kKvRing,   kKParts,       kOStaging,           kHeadDimQk,
     kHeadDimV, kOperandBytes, kTransposeInside > 0};
-constexpr int kCodeBytes = mla_code_bytes(kHeadDimQk, kHeadDimV, kRows, kConvertsKeys, kLatentRows);
+constexpr int kCodeBytes =
+    mla_code_bytes(kHeadDimQk, mla_consumers(kRows) * kHeadDimV, kConvertsKeys, kLatentRows);
 constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows, kKeyLists, kCodeBytes);
 constexpr PrefillSm90Layout kLayout = kMla ? kMlaLayout.parts : prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;                 // in the producing warpgroup
 constexpr int kConsumers = kMla ? mla_consumers(kRows) : kWarpgroups;  // warpgroups
-// True if warpgroups of their own gather and convert keys.
-constexpr bool kGatherGroup = kConvertsKeys;
 constexpr int kThreads =
     (kMla ? mla_warpgroups(kRows, kConvertsKeys) : kConsumers + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
-    kGatherGroup ? gather_group_registers(kConsumers, kKeyLists)
-                 : prefill_sm90_registers(kConsumers, kBlocksPerSm,
-                                          kGathersKeys      ? kGatherRegisters
-                                          : kNarrowOperands ? kProducer8BitRegisters
-                                                            : kProducerRegisters);
+    kConvertsKeys ? gather_group_registers(kConsumers, kKeyLists)
+                  : prefill_sm90_registers(kConsumers, kBlocksPerSm,
+                                           kGathersKeys      ? kGatherRegisters
+                                           : kNarrowOperands ? kProducer8BitRegisters
+                                                             : kProducerRegisters);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");

@@ -79,13 +79,11 @@ struct MlaSm90Layout {
   int bytes;
 };
 
-// Returns the bytes of a row of 8-bit keys that are converted; 0 if they are not. head_dim_v: of a
-// consumer.
-constexpr int mla_code_bytes(int head_dim_qk, int head_dim_v, int rows, bool converts,
-                             bool has_latent_rows) {
+// Returns the bytes of a row of 8-bit keys that are converted; 0 if they are not. Latent rows hold
+// their factors.
+constexpr int mla_code_bytes(int head_dim_qk, int head_dim_v, bool converts, bool has_latent_rows) {
   if (!converts) return 0;
-  return has_latent_rows ? latent_row_bytes(head_dim_qk, head_dim_v * mla_consumers(rows))
-                         : head_dim_qk;
+  return has_latent_rows ? latent_row_bytes(head_dim_qk, head_dim_v) : head_dim_qk;
 }
 
 constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRows,

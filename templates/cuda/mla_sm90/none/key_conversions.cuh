@@ -4,8 +4,6 @@
 
 namespace none {
 
-constexpr int converted_key_bytes() { return 0; }
-
 struct ConvertedKeys {
   template <class Policy>
   __device__ __forceinline__ ConvertedKeys(unsigned, int, Policy) {}

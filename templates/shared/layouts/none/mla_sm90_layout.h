@@ -11,7 +11,7 @@ struct MlaSm90Layout {
   int slots_of_step = 1;
 };
 constexpr MlaSm90Layout mla_sm90_layout(int, int, bool, int) { return {}; }
-constexpr int mla_code_bytes(int, int, int, bool, bool) { return 0; }
+constexpr int mla_code_bytes(int, int, bool, bool) { return 0; }
 constexpr int mla_consumers(int) { return 1; }
 constexpr int mla_warpgroups(int, bool) { return 2; }
 
