@@ -178,8 +178,6 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
-            if (is_4_bit(spec.dtype_kv))
-              return fmt::format("loads is {}; rows of 4 bits come without boxes", loads);
             const int columns = columns_of_panel(spec);
             const DecodeColumns own = columns_of(spec);
             if (own.qk % columns != 0 || own.v % columns != 0)
