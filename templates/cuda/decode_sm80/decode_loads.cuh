@@ -32,8 +32,8 @@ class DecodeLoads {
         nibbles_(parts.base),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
-        policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
-                                                              : evict_first_policy()) {}
+        policy_(parts.base.seqlen_q * kGqaRatio > kRows ? evict_normal_policy()
+                                                        : evict_first_policy()) {}
 
   // Begins with the first tile of `walk`.
   __device__ __forceinline__ void start(const DecodeWalk& walk) {
