@@ -84,7 +84,7 @@ class BlockOfFibers {
       : thread_(thread), fibers_(threads), warps_(threads / 32), words_(threads) {
     constexpr size_t kStackBytes = 256 << 10;
     for (Fiber& fiber : fibers_) {
-      fiber.stack = std::make_unique<char[]>(kStackBytes);
+      fiber.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
       getcontext(&fiber.context);
       fiber.context.uc_stack.ss_sp = fiber.stack.get();
       fiber.context.uc_stack.ss_size = kStackBytes;
