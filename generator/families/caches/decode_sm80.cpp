@@ -335,6 +335,17 @@ Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& s
           static_cast<double>(parts)};
 }
 
+// Returns microseconds of an H200 that a warp takes for a tile of 4 bits, whose conversions take
+// longer than its loads. Fitted to 167 trials of three shapes.
+double step_of_4_bits(const KernelSpec& spec, const Config& config) {
+  double step = (config.at("rows") == 8 ? 0.24 : 0.38) + 0.034 * as_int(config, "keys");
+  if (spec.dtype_kv == Dtype::kE2m1) step *= 1.1;
+  if (spec.cache.kv_factors == KvFactors::kColumns16) step *= 1.12;
+  if (config.at("loads") == kRows || config.at("loads") == kTogether) step *= 2;
+  if (config.at("warps") * config.at("blocks_per_sm") > 8) step *= 1.5;  // few registers are left
+  return step * (spec.head_dim_qk + spec.head_dim_v) / 256;
+}
+
 class DecodeSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "decode_sm80"; }
@@ -487,7 +498,9 @@ class DecodeSm80 final : public KernelTemplate {
       rate *= 0.97;  // few registers are left, and more warps gain nothing
     if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
-    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / kv_slots);
+    const double step = is_4_bit(spec.dtype_kv)
+                            ? step_of_4_bits(spec, config)
+                            : std::max(kChain * as_int(config, "keys") / 16, kLatency / kv_slots);
     const double chain = deal.tiles / team * step;
     // Waiting saves time if all parts end at once.
     const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;

@@ -5,7 +5,7 @@
 // so that results do not depend on which team it is.
 #pragma once
 
-#include "cuda/decode_sm80/decode_products.cuh"  // unless kGroupFactors, else keys_first_products.cuh
+#include "cuda/decode_sm80/decode_products.cuh"  // unless kGroupFactors, else nibble_products.cuh
 #include "cuda/decode_sm80/split_join_by_counter.cuh"  // where kWaits == 0
 #include "cuda/decode_sm80/split_join_by_flags.cuh"    // where kWaits == 1
 #include "cuda/parts/none/cache_features.cuh"

@@ -5,14 +5,12 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_columns.cuh"
-#include "cuda/decode_sm80/decode_factors.cuh"  // where kKeyFactors, else none/
 #include "cuda/decode_sm80/decode_items.cuh"
 #include "cuda/decode_sm80/decode_query.cuh"
 #include "cuda/decode_sm80/decode_rings.cuh"
 #include "cuda/decode_sm80/decode_scores.cuh"
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/head_factors.cuh"  // where kHeadFactors, else none/
-#include "cuda/decode_sm80/wide_scores.cuh"   // where kWideHeads, else none/
+#include "cuda/decode_sm80/wide_scores.cuh"  // where kWideHeads, else none/
 #include "cuda/parts/online_softmax.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
@@ -68,8 +66,7 @@ class DecodeProducts {
     multiply_pv(slot + kValuesAt, scores[0]);
   }
 
-  // Where a lane's results are, for the join: its rows, the lanes that know a row's sum, and pairs
-  // of columns.
+  // Tells the join where results are: rows of a lane, lanes that know sums, pairs of columns.
   static constexpr int kRowsOfLane = Fragments::kRowsOfLane, kPairs = kOutputTiles;
   static __device__ __forceinline__ int row_of(int lane, int half) {
     return Fragments::row_of(lane, half);

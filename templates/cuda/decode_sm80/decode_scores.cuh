@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/decode_sm80/decode_items.cuh"
-#include "cuda/decode_sm80/group_factors.cuh"  // where kGroupFactors, else none/
-#include "cuda/decode_sm80/head_factors.cuh"   // where kHeadFactors, else none/
+#include "cuda/decode_sm80/decode_rings.cuh"
+#include "cuda/decode_sm80/head_factors.cuh"  // where kHeadFactors, else none/
 #include "cuda/decode_sm80/score_fragments.cuh"
 #include "cuda/parts/mask.cuh"
 #include "cuda/parts/score_of.cuh"  // where kScored, else none/

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the scores of a tile of keys are in the fragments of a warp: element i of fragment n.
+// Tells where a warp has the scores of a tile of keys: element i of fragment n.
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
@@ -24,7 +24,7 @@ struct RowsFirst {
   }
 };
 
-// S^T = K Q^T: a fragment has 16 keys and 8 rows of Q. Fragments of the same keys follow each other.
+// S^T = K Q^T: a fragment has 16 keys and 8 rows of Q. Fragments of the same keys are neighbours.
 struct KeysFirst {
   static constexpr int kRowTiles = kRows / 8;
   static constexpr int kFragments = kKeys / 16 * kRowTiles;

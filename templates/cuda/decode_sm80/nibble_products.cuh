@@ -10,7 +10,6 @@
 #include "cuda/decode_sm80/decode_scores.cuh"
 #include "cuda/decode_sm80/group_factors.cuh"
 #include "cuda/decode_sm80/keys_first_softmax.cuh"
-#include "cuda/decode_sm80/wide_scores.cuh"  // where kWideHeads, else none/
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -46,7 +45,8 @@ class DecodeProducts {
   __device__ __forceinline__ void take_keys(KeysAddress keys) { keys_ = keys; }
 
   // Adds tile `tile` of the request. Slot `slot` holds it. Keys after the last have factors of 0.
-  __device__ __forceinline__ void add(const KernelParts& parts, ColumnScores&, unsigned slot,
+  template <class Columns>
+  __device__ __forceinline__ void add(const KernelParts& parts, const Columns&, unsigned slot,
                                       int tile) {
     float scores[KeysFirst::kFragments][4];
     multiply_qk(slot, scores);
@@ -55,7 +55,7 @@ class DecodeProducts {
     multiply_pv(slot + kValuesAt, scores);
   }
 
-  // Where a lane's results are, for the join. Of 32 columns a lane has four adjacent ones.
+  // Tells the join where results are: of 32 columns a lane has four adjacent ones.
   static constexpr int kRowsOfLane = KeysFirst::kRowsOfLane, kPairs = kColumns.v / 16;
   static __device__ __forceinline__ int row_of(int lane, int i) {
     return KeysFirst::row_of(lane, i);
