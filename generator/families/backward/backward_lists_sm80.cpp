@@ -18,8 +18,9 @@
 namespace attune {
 namespace {
 
-constexpr unsigned kThreadsOfSums = 256, kPrepareWarps = 8, kJoinThreads = 256;  // as in the
-constexpr int kJoinKeys = 128;                                                   // template
+constexpr unsigned kThreadsOfSums = 256, kPrepareWarps = 8;   // as in the template
+constexpr unsigned kOrderThreads = 1024, kJoinThreads = 256;  // as in the template
+constexpr int kOrderKeys = 256;
 constexpr size_t kMainStep = 2;
 constexpr int kColumnsAtOnce = 32, kKeysAtOnce = 32;  // of dK and dV that a warp sums
 constexpr int kOtherRegisters = 60;   // for addresses and fragments, besides accumulators
@@ -113,6 +114,8 @@ class BackwardListsSm80 final : public KernelTemplate {
   std::string_view knobs_path() const override {
     return "cuda/backward_lists_sm80/backward_lists_sm80_knobs.cuh";
   }
+  // 2: with deterministic=1 entries are ordered by key before they are joined
+  int revision() const override { return 2; }
   const Served& serves() const override { return serves_gradients_over_lists(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
@@ -168,17 +171,17 @@ class BackwardListsSm80 final : public KernelTemplate {
     if (spec.backward.deterministic) {
       all.steps[kMainStep].parts = {ArgumentPart::kBase, ArgumentPart::kGradients,
                                     ArgumentPart::kRound, ArgumentPart::kLists};
-      all.steps.push_back(
-          {.entry = "attune_join",
-           .parts = {ArgumentPart::kBase, ArgumentPart::kRound, ArgumentPart::kLists},
-           .threads = kJoinThreads});
+      const std::vector<ArgumentPart> of_lists{ArgumentPart::kBase, ArgumentPart::kRound,
+                                               ArgumentPart::kLists};
+      all.steps.push_back({.entry = "attune_order", .parts = of_lists, .threads = kOrderThreads});
+      all.steps.push_back({.entry = "attune_join", .parts = of_lists, .threads = kJoinThreads});
       all.rounds = {kMainStep, all.steps.size()};
     }
     all.steps.push_back({.entry = "attune_keys", .parts = parts, .threads = kThreadsOfSums});
     return all;
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
-                    const DeviceFacts&) const override {
+                    const DeviceFacts& device) const override {
     const ListsKernel kernel(spec, config);
     const int64_t rows = shape.batch * shape.seqlen_q;
     const int64_t sums =
@@ -192,13 +195,19 @@ class BackwardListsSm80 final : public KernelTemplate {
         .workspace = {{.columns = backward_lists_aligned(2 * rows * shape.num_heads_q) +
                                   backward_lists_aligned(sums)}}};
     if (spec.backward.deterministic) {
-      const int64_t of_row = row_blocks * keys_of_row(spec, shape) * kernel.columns();
-      const int64_t of_round = backward_lists_round(std::max<int64_t>(rows, 1), of_row);
-      const int64_t key_blocks = (shape.seqlen_kv + kJoinKeys - 1) / kJoinKeys;
+      const int64_t entries = shape.num_heads_kv * keys_of_row(spec, shape);  // of a row
+      const int64_t floats = row_blocks * keys_of_row(spec, shape) * kernel.columns();
+      const int64_t of_round = rows_of_round(kernel, rows, row_blocks, floats, device);
+      const int64_t batch = backward_lists_batch(shape.batch, shape.seqlen_q, of_round);
+      const int64_t key_blocks = (shape.seqlen_kv + kOrderKeys - 1) / kOrderKeys;
       all.steps.push_back(grid(of_round * row_blocks, 1));
-      all.steps.push_back(grid(shape.batch * shape.num_heads_kv * key_blocks, 1));
-      all.rounds = {.heads = tile_count(rows), .of_round = tile_count(of_round)};
-      all.workspace[0].columns += of_round * of_row;
+      all.steps.push_back(grid(batch * shape.num_heads_kv * key_blocks, 1));
+      all.steps.push_back(
+          grid(batch * (sums / std::max<int64_t>(shape.batch, 1)), 4 * kJoinThreads));
+      all.rounds = {.heads = tile_count(rows),
+                    .of_round = tile_count(of_round),
+                    .stride = tile_count(of_round)};
+      all.workspace[0].columns += of_round * (floats + entries) + 2 * sums / kernel.columns();
     } else {
       all.steps.push_back(grid(rows * row_blocks, 1));
     }
@@ -238,6 +247,16 @@ class BackwardListsSm80 final : public KernelTemplate {
   static int64_t blocks_of_row(const ListsKernel& kernel, const KernelSpec& spec,
                                const Shape& shape) {
     return shape.num_heads_kv * ((spec.gqa_ratio + kernel.heads - 1) / kernel.heads);
+  }
+
+  // Returns the rows of a round: those of whole waves of blocks, if the parts of a wave fit.
+  static int64_t rows_of_round(const ListsKernel& kernel, int64_t rows, int64_t row_blocks,
+                               int64_t floats, const DeviceFacts& device) {
+    const int64_t fitting = backward_lists_round(std::max<int64_t>(rows, 1), floats);
+    if (fitting >= rows) return fitting;
+    const int64_t wave = int64_t{device.sm_count} * kernel.blocks_per_sm;
+    const int64_t waves = fitting * row_blocks / wave;
+    return waves == 0 ? fitting : std::max<int64_t>(1, waves * wave / row_blocks);
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {

@@ -7,7 +7,8 @@
 //   attune_clear     sums of dK and dV are 0             backward_lists_sm80/list_sums.cuh
 //   attune_kernel    P = exp2(c Q K^T - L2), dS = P (dout V^T - delta), dQ = scale dS K; adds
 //                    scale dS^T Q to the sums of dK, and P^T dout to those of dV
-//   attune_join      if sums need a fixed order          backward_lists_sm80/list_parts.cuh
+//   attune_order     if sums need a fixed order          backward_lists_sm80/list_order.cuh
+//   attune_join      likewise                            backward_lists_sm80/list_parts.cuh
 //   attune_keys      rounds the sums to dK and dV        backward_lists_sm80/list_sums.cuh
 // With kValuesInKeys V is the first columns of K, and dV is added to those of dK. Blocks add to the
 // sums in another order each time; with kInParts they leave what they add to attune_join. Shared

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of dK and dV in a fixed order. Blocks of backward_lists_sm80 store their parts in the
 // workspace, at a place for each entry of a list. Then attune_join adds them to the sums, in the
-// order of rows, entries and tiles of heads. Parts take much memory, so both kernels run in rounds
-// of some rows.
+// order of rows, entries and tiles of heads. list_order.cuh finds the entries of each key. Parts
+// take much memory, so the kernels run in rounds of some rows.
 #pragma once
 
-#include "cuda/backward_lists_sm80/list_tiles.cuh"
-#include "shared/round_args.h"
+#include "cuda/backward_lists_sm80/list_order.cuh"
 
 namespace attune {
-
-__device__ __forceinline__ RowRange rows_of(const AttentionArgs&, const RoundArgs& round) {
-  return {round.first_head, round.heads};
-}
 
 class KeyTarget {
  public:
@@ -47,109 +42,45 @@ class KeyTarget {
   float* parts_;  // of the list's first entry
 };
 
-constexpr int kJoinThreads = 256, kJoinWarps = kJoinThreads / 32;
-constexpr int kJoinKeys = 128;   // of a block
-constexpr int kJoinEntries = 8;  // that a thread reads at once
+constexpr int kJoinThreads = 256;
+constexpr int kJoinAtOnce = kHeadTiles < 8 ? 8 / kHeadTiles : 1;  // entries that a thread loads
 
-// Adds parts of a round to the sums of some keys of a head of K. A warp adds those of every
-// kJoinWarps-th key.
-class ListJoin {
- public:
-  // Grid: batch entries x heads of K x blocks of keys.
-  __device__ __forceinline__ ListJoin(const AttentionArgs& args, const KeyListArgs& lists,
-                                      const RowRange& rows)
-      : args_(args), lists_(lists) {
-    const int blocks = (args.seqlen_kv + kJoinKeys - 1) / kJoinKeys;
-    const int line = static_cast<int>(blockIdx.x) / blocks;
-    first_key_ = static_cast<int>(blockIdx.x) % blocks * kJoinKeys;
-    head_ = line % args.num_heads_kv, batch_ = line / args.num_heads_kv;
-    first_ = rows.first;
-    begin_ = max(rows.first, batch_ * args.seqlen_q);
-    end_ = min(rows.first + rows.count, (batch_ + 1) * args.seqlen_q);
-  }
-
-  // queue: room for the entries that a block reads at once. counts: a word for each warp.
-  __device__ __forceinline__ void run(int2* queue, int* counts) const {
-    for (int row = begin_; row < end_; ++row) {
-      const int* const entries =
-          lists_.indices + row * lists_.row_stride + head_ * lists_.head_stride;
-      int count = lists_.length;
-      if (lists_.counts != nullptr) count = max(0, min(lists_.counts[row], lists_.length));
-      for (int first = 0; first < count; first += kJoinThreads * kJoinEntries) {
-        const int found = find(entries, first, count, queue, counts);
-        for (int i = 0; i < found; ++i)
-          if (queue[i].x % kJoinWarps == static_cast<int>(threadIdx.x / 32)) add(row, queue[i]);
-        __syncthreads();  // the queue is no longer read
-      }
-    }
-  }
-
- private:
-  // Puts the entries from `first` on that name a key of the block into the queue, in their order,
-  // as pairs (key of the block, entry). Returns how many there are.
-  __device__ __forceinline__ int find(const int* entries, int first, int count, int2* queue,
-                                      int* counts) const {
-    const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-    const int own = first + thread * kJoinEntries;
-    const int keys = min(kJoinKeys, args_.seqlen_kv - first_key_);
-    int key[kJoinEntries], hits = 0;
-#pragma unroll
-    for (int i = 0; i < kJoinEntries; ++i) {
-      key[i] = own + i < count ? entries[own + i] - first_key_ : -1;
-      if (key[i] >= 0 && key[i] < keys)
-        ++hits;
-      else
-        key[i] = -1;
-    }
-    int before = hits;  // hits of this warp's lanes up to this one
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const int of_lane = __shfl_up_sync(0xFFFFFFFFu, before, lanes);
-      if (lane >= lanes) before += of_lane;
-    }
-    if (lane == 31) counts[thread / 32] = before;
-    __syncthreads();
-    int at = before - hits, all = 0;
-#pragma unroll
-    for (int warp = 0; warp < kJoinWarps; ++warp) {
-      if (warp < thread / 32) at += counts[warp];
-      all += counts[warp];
-    }
-#pragma unroll
-    for (int i = 0; i < kJoinEntries; ++i)
-      if (key[i] >= 0) queue[at++] = int2{key[i], own + i};
-    __syncthreads();
-    return all;
-  }
-
-  __device__ __forceinline__ void add(int row, const int2& hit) const {
-    const long long line = static_cast<long long>(row - first_) * args_.num_heads_kv + head_;
-    const float* const from =
-        key_parts(args_) + (line * lists_.length + hit.y) * kHeadTiles * kSumColumns;
-    const long long keys = static_cast<long long>(batch_) * args_.seqlen_kv + first_key_ + hit.x;
-    float* const to = key_sums(args_) + (keys * args_.num_heads_kv + head_) * kSumColumns;
-    for (int column = static_cast<int>(threadIdx.x % 32); column < kSumColumns; column += 32) {
-      float sum = to[column];
-#pragma unroll
-      for (int tile = 0; tile < kHeadTiles; ++tile) sum += from[tile * kSumColumns + column];
-      to[column] = sum;
-    }
-  }
-
-  const AttentionArgs& args_;
-  const KeyListArgs& lists_;
-  int first_key_, head_, batch_;
-  int first_;        // row of the round
-  int begin_, end_;  // rows of the round in this batch entry
-};
-
+// Adds the parts of a round to the sums. A thread has four columns of a key and head of K. Grid:
+// these, of all batch entries of the round.
 extern "C" __global__ void __launch_bounds__(kJoinThreads)
     attune_join(const __grid_constant__ AttentionArgs args, const __grid_constant__ RoundArgs round,
                 const __grid_constant__ KeyListArgs lists) {
-  __shared__ int2 queue[kJoinThreads * kJoinEntries];
-  __shared__ int counts[kJoinWarps];
-  if (args.seqlen_kv == 0 || args.batch == 0) return;
-  ListJoin(args, lists, rows_of(args, round)).run(queue, counts);
+  if (args.seqlen_kv == 0 || args.seqlen_q == 0) return;
+  const int last = round.first_head + round.heads - 1;
+  const long long of_entry = num_key_sums(args) / args.batch;
+  const long long at =
+      round.first_head / args.seqlen_q * of_entry +
+      4 * (static_cast<long long>(blockIdx.x) * kJoinThreads + static_cast<int>(threadIdx.x));
+  if (at >= (last / args.seqlen_q + 1) * of_entry) return;
+  const int2 range = key_ranges(args, round, lists.length)[at / kSumColumns];
+  if (range.x == range.y) return;
+  const int* const entries = ordered_entries(args, round, lists.length);
+  const float* const parts = key_parts(args) + at % kSumColumns;
+  float4* const to = reinterpret_cast<float4*>(key_sums(args) + at);
+  float4 sum = *to;
+#pragma unroll 1
+  for (int first = range.x; first < range.y; first += kJoinAtOnce) {
+    float4 loaded[kJoinAtOnce][kHeadTiles];
+#pragma unroll
+    for (int i = 0; i < kJoinAtOnce * kHeadTiles; ++i) {
+      if (first + i / kHeadTiles >= range.y) continue;
+      const long long number = entries[first + i / kHeadTiles];
+      loaded[i / kHeadTiles][i % kHeadTiles] = *reinterpret_cast<const float4*>(
+          parts + (number * kHeadTiles + i % kHeadTiles) * kSumColumns);
+    }
+#pragma unroll
+    for (int i = 0; i < kJoinAtOnce * kHeadTiles; ++i) {
+      if (first + i / kHeadTiles >= range.y) continue;
+      const float4& part = loaded[i / kHeadTiles][i % kHeadTiles];
+      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+    }
+  }
+  *to = sum;
 }
 
 }  // namespace attune

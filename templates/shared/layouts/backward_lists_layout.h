@@ -10,8 +10,12 @@
 // | after it, on a GPU  | rows of a round *              | with deterministic=1: parts of dK and |
 // | alone               | num_heads_kv * listed_keys *   | dV, of each entry of a list and tile  |
 // |                     | tiles of heads * columns       | of heads                              |
+// | after them          | batch * seqlen_kv *            | begin and end of each key and head of |
+// |                     | num_heads_kv * 2               | K in the array that follows; int      |
+// | after it            | rows of a round *              | entries of the round, ordered by the  |
+// |                     | num_heads_kv * listed_keys     | key that they name; int               |
 //
-// Each begins at a multiple of 256 bytes.
+// Sums and parts begin at a multiple of 256 bytes.
 //
 // | shared memory | bytes                   | what                                             |
 // |---------------|-------------------------|--------------------------------------------------|
@@ -45,6 +49,12 @@ constexpr long long backward_lists_round(long long rows, long long part_floats) 
   constexpr long long kMostFloats = 1LL << 28;
   const long long fitting = part_floats > 0 ? kMostFloats / part_floats : rows;
   return fitting < 1 ? 1 : fitting < rows ? fitting : rows;
+}
+
+// Returns the batch entries that the rows of a round belong to, at most.
+constexpr long long backward_lists_batch(long long batch, long long rows, long long of_round) {
+  const long long most = rows > 0 ? (of_round + rows - 2) / rows + 1 : batch;
+  return most < batch ? most : batch;
 }
 
 struct BackwardListsTile {

@@ -153,6 +153,16 @@ class KeyGradientsTest(unittest.TestCase):
                 dk[..., :dv.shape[3]] += dv
             self.compare(found[0], (dq, dk, None if made.in_k else dv))
 
+    def test_equal_bits_in_rounds(self):
+        if DEVICE != "cuda":
+            self.skipTest("only kernels for GPUs run in rounds")
+        made = Case(2, 2, 100, 3000, 128, 1, 576, -512, 2048, False)  # parts take 1.8 GiB, rounds 1 GiB
+        o, lse = made.forward()
+        found = [attune.attention_backward(made.dout, made.q, made.k, made.v, o, lse, deterministic=True, **made.given)
+                 for _ in range(3)]
+        for other in found[1:]:
+            np.testing.assert_array_equal(numbers(found[0][1]), numbers(other[1]))
+
     def test_autograd_with_deterministic_algorithms(self):
         if torch is None:
             self.skipTest("NumPy has no autograd")

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the rendered kernels of backward_lists_sm80 on the host (backward_lists_host_test.py writes
-// them) and compares dQ, dK and dV with float64. Exit status 0 if they agree.
+// them) and compares dQ, dK and dV with float64. With rounds it also compares bits: with those of
+// rounds of other sizes, and with those of one batch entry alone. Exit status 0 if all agree.
+#include <utility>
+
 #include "tests/templates/caches/decode_host.hpp"
 
 // PTX that decode_sm80 does not use
@@ -20,6 +23,7 @@ inline void add_four(float* to, float a, float b, float c, float d) {
   to[0] += a, to[1] += b, to[2] += c, to[3] += d;
 }
 inline void atomicAdd(float* to, float value) { *to += value; }
+inline int atomicAdd(int* to, int value) { return std::exchange(*to, *to + value); }
 template <Dtype kDtype>
 void load_eight(const void* data, long long index, float* values) {
   for (int i = 0; i < 8; ++i) values[i] = load_element(kDtype, data, index + i);
@@ -74,10 +78,11 @@ class ListsCase {
                          : j % 11 == 4 ? kKeysOfEntry + number(99)
                                        : number(kKeysOfEntry));
     }
-    dq_.assign(q_.size(), kNaN), dk_.assign(k_.size(), kNaN), dv_.assign(v_.size(), kNaN);
   }
 
-  void run() {
+  // Computes the gradients of the first batch entries, in rounds of some rows.
+  void run(int batch, int of_round) {
+    dq_.assign(q_.size(), kNaN), dk_.assign(k_.size(), kNaN), dv_.assign(v_.size(), kNaN);
     AttentionArgs args{};
     args.q = view(&q_, kRows, kQHeads, kHeadDimQk);
     args.k = view(&k_, kKeysOfEntry, kKvHeads, kHeadDimQk);
@@ -85,7 +90,7 @@ class ListsCase {
     args.o = view(&o_, kRows, kQHeads, kHeadDimV);
     args.lse = lse_.data();
     args.lse_batch_stride = kRows * kQHeads, args.lse_head_stride = kRows;
-    args.batch = kBatch, args.seqlen_q = kRows, args.seqlen_kv = kKeysOfEntry;
+    args.batch = batch, args.seqlen_q = kRows, args.seqlen_kv = kKeysOfEntry;
     args.num_heads_q = kQHeads, args.num_heads_kv = kKvHeads;
     args.softmax_scale = scale();
     args.softmax_scale_log2 = scale() * 1.44269504F;
@@ -103,22 +108,36 @@ class ListsCase {
     const KeyListArgs lists{lists_.data(), counts_.data(), kLength * heads, by_head_ ? kLength : 0,
                             kLength};
     const auto sums = static_cast<int>(num_key_sums(args));
-    launch(kBatch * kRows * kQHeads / kPrepareWarps + 1, 32 * kPrepareWarps,
+    launch(batch * kRows * kQHeads / kPrepareWarps + 1, 32 * kPrepareWarps,
            [&] { attune_prepare(args, gradients); });
     launch(sums / (4 * kThreadsOfSums) + 1, kThreadsOfSums, [&] { attune_clear(args); });
 #ifdef LISTS_ROUND
-    for (int first = 0; first < kBatch * kRows; first += LISTS_ROUND) {
-      const RoundArgs round{first, std::min(LISTS_ROUND, kBatch * kRows - first), 0};
-      launch(LISTS_ROUND * kKvHeads * kHeadTiles, kThreads,
+    const int of_join = (of_round + kRows - 2) / kRows + 1, columns = sums / batch;
+    for (int first = 0; first < batch * kRows; first += of_round) {
+      const RoundArgs round{first, std::min(of_round, batch * kRows - first), of_round};
+      launch(of_round * kKvHeads * kHeadTiles, kThreads,
              [&] { attune_kernel(args, gradients, round, lists); });
-      launch(kBatch * kKvHeads * ((kKeysOfEntry + kJoinKeys - 1) / kJoinKeys), kJoinThreads,
+      launch(of_join * kKvHeads * ((kKeysOfEntry + kOrderKeys - 1) / kOrderKeys), kOrderThreads,
+             [&] { attune_order(args, round, lists); });
+      launch(of_join * columns / (4 * kJoinThreads) + 1, kJoinThreads,
              [&] { attune_join(args, round, lists); });
     }
+    if (of_round >= batch * kRows) check_sums(args);
 #else
-    launch(kBatch * kRows * kKvHeads * kHeadTiles, kThreads,
+    launch(batch * kRows * kKvHeads * kHeadTiles, kThreads,
            [&] { attune_kernel(args, gradients, lists); });
 #endif
     launch(sums / (8 * kThreadsOfSums) + 1, kThreadsOfSums, [&] { attune_keys(args, gradients); });
+  }
+
+  // Fails unless the bits of dK and dV are those of another run, of its first batch entries.
+  void check_bits(const ListsCase& other, int batch) const {
+    for (const auto& [own, others] : {std::pair{&dk_, &other.dk_}, std::pair{&dv_, &other.dv_}}) {
+      if (std::memcmp(own->data(), others->data(), own->size() * 16 * batch / kBatch) == 0)
+        continue;
+      std::printf("%s of another run has other bits\n", own == &dk_ ? "dk" : "dv");
+      std::exit(1);
+    }
   }
 
   void check() {
@@ -157,6 +176,29 @@ class ListsCase {
       BlockOfFibers::run(static_cast<unsigned>(threads), kernel);
     }
   }
+
+#ifdef LISTS_ROUND
+  // Adds the parts of all rows in the order of rows, entries and tiles of heads. Fails unless the
+  // bits are those of the kernels' sums.
+  void check_sums(const AttentionArgs& args) const {
+    std::vector<float> expected(static_cast<size_t>(num_key_sums(args)));
+    const float* part = key_parts(args);
+    for (int line = 0; line < args.batch * kRows * kKvHeads; ++line) {
+      const int row = line / kKvHeads, head = line % kKvHeads, heads = by_head_ ? kKvHeads : 1;
+      for (int i = 0; i < kLength; ++i, part += kHeadTiles * kSumColumns) {
+        const int key =
+            lists_[static_cast<size_t>((row * heads + (by_head_ ? head : 0)) * kLength + i)];
+        if (i >= counts_[static_cast<size_t>(row)] || key < 0 || key >= kKeysOfEntry) continue;
+        float* const to = &expected[static_cast<size_t>(
+            ((row / kRows * kKeysOfEntry + key) * kKvHeads + head) * kSumColumns)];
+        for (int j = 0; j < kHeadTiles * kSumColumns; ++j) to[j % kSumColumns] += part[j];
+      }
+    }
+    if (std::memcmp(expected.data(), key_sums(args), expected.size() * sizeof(float)) == 0) return;
+    std::printf("the sums of dK and dV are in another order\n");
+    std::exit(1);
+  }
+#endif
 
   // Adds what a row and head of Q contribute, key by key as its list names them.
   void expect(int row, int head, Gradient* dq, Gradient* dk, Gradient* dv) {
@@ -220,9 +262,20 @@ class ListsCase {
 }  // namespace attune
 
 int main() {
+  using attune::kBatch, attune::kRows;
   for (const bool by_head : {false, true}) {
     attune::ListsCase all(by_head);
-    all.run();
+#ifdef LISTS_ROUND
+    all.run(kBatch, LISTS_ROUND);
     all.check();
+    attune::ListsCase one_round(by_head), one_entry(by_head);
+    one_round.run(kBatch, kBatch * kRows);
+    all.check_bits(one_round, kBatch);
+    one_entry.run(1, 1);
+    all.check_bits(one_entry, 1);
+#else
+    all.run(kBatch, 0);
+    all.check();
+#endif
   }
 }
