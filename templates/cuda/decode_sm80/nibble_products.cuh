@@ -10,6 +10,7 @@
 #include "cuda/decode_sm80/decode_scores.cuh"
 #include "cuda/decode_sm80/group_factors.cuh"
 #include "cuda/decode_sm80/keys_first_softmax.cuh"
+#include "cuda/decode_sm80/none/wide_scores.cuh"  // no head of 4 bits is wide
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
