@@ -58,11 +58,18 @@ if [ -d "$build/tests/python" ]; then
   trap "kill $!" EXIT
 fi
 
-# Timings of kernels and of the store want the cores to themselves.
+# CTest starts the longest tests first. It knows them from its last run, or from those that tests/costs.txt has (in seconds).
+costs=$build/Testing/Temporary/CTestCostData.txt
+if [ ! -e "$costs" ]; then
+  mkdir -p "${costs%/*}"
+  { sed -n 's/^\([^#]*\) \([0-9]*\)$/\1 1 \2/p' tests/costs.txt; echo ---; } >"$costs"
+fi
+
+# Some tests wait for a process or for a budget to end, so there is one test more than cores.
 results=$(cd "$build" && pwd)/results.xml
 rm -f "$results"
 status=0
-ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$results" \
+ctest --test-dir "$build" --parallel "$((jobs + 1))" --output-on-failure --no-tests=error --timeout 300 --output-junit "$results" \
   --test-output-size-passed 1048576 --test-output-size-failed 1048576 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@" || status=$?
 [ -e "$results" ] || exit "$status"
 python3 tests/summary.py "$build" "$results" --skips "${ATTUNE_TEST_SKIPS:-any}" || exit $((status ? status : 1))

@@ -124,7 +124,7 @@ class NvrtcCompiler final : public Compiler {
     const auto start = std::chrono::steady_clock::now();
     const ProgramHandle program(nvrtc_, source);
     KernelImage image{.entry = source.entry};
-    image.log = build(program, source, arch);
+    image.log = build(program, source, arch, option_list(arch));
     image.bytes = program.cubin();
     image.compile_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -134,15 +134,17 @@ class NvrtcCompiler final : public Compiler {
 
   std::string ptx(const Source& source, const Arch& arch) const {
     const ProgramHandle program(nvrtc_, source);
-    build(program, source, arch);
+    std::vector<std::string> options = option_list(arch);
+    options[0].replace(options[0].find("sm_"), 3, "compute_");  // the same PTX, and no machine code
+    build(program, source, arch, options);
     return program.ptx();
   }
 
  private:
   // Runs the compiler and returns its log.
-  std::string build(const ProgramHandle& program, const Source& source, const Arch& arch) const {
+  std::string build(const ProgramHandle& program, const Source& source, const Arch& arch,
+                    const std::vector<std::string>& options) const {
     check_arch(arch);
-    const std::vector<std::string> options = option_list(arch);
     std::vector<const char*> pointers;
     for (const std::string& option : options) pointers.push_back(option.c_str());
     const Result result =

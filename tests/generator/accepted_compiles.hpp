@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers what NVRTC made of a source, so that compile_matrix_test compiles only sources that
-// changed. NVRTC is deterministic: one source with one list of options gives one image.
-// tests/golden/compiles.txt has a line per source that compiled without a fault:
+// Remembers what NVRTC made of a source, so that tests compile only sources that changed. NVRTC is
+// deterministic: one source with one list of options gives one image. A test program has a file
+// tests/golden/compiles/PROGRAM.txt with a line per source that compiled without a fault:
 //
 //   TEMPLATE ARCH SOURCE CODE REGISTERS STATIC BARRIERS | ...
 //
 // SOURCE  digest of the source without comments, and of the compiler's options
 // The rest is sass_digest(); see sass_digest.hpp.
+//
+// One known source in 16 is compiled again and must give the same line. A run with
+// ATTUNE_ACCEPT_GOLDEN=1 writes the file, and drops sources that a run of all tests did not use.
 #pragma once
 
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -19,25 +21,26 @@
 
 namespace attune::testing {
 
-// Returns "TEMPLATE ARCH SOURCE".
-std::string compile_key(const MatrixKernel& kernel, const Source& source, const Compiler& compiler);
+struct Compiled {
+  ImageInfo info;  // of a known source: registers and static shared memory alone
+  std::string code;
+  double ms = 0;  // 0 if it was known
+};
 
 // Returns the registers and the static shared memory of a line's functions, the largest of each.
 ImageInfo image_info_of(const std::string& line);
 
 class AcceptedCompiles {
  public:
-  // Reads the file. Knows nothing if another version of NVRTC wrote it.
-  AcceptedCompiles(std::string path, const std::string& nvrtc);
+  // The file of this program. Knows nothing if another version of NVRTC wrote it.
+  AcceptedCompiles();
 
-  // Returns the accepted line; nullopt if this source must be compiled. Thread-safe, as is add.
-  std::optional<std::string> line(const std::string& key);
-  // Adds what a source compiled to. Returns the accepted line if there is a different one.
-  std::optional<std::string> add(const std::string& key, const std::string& line);
+  // Throws what the compiler throws, and kInternal if a known source gives another line than
+  // before. Thread-safe.
+  Compiled compile(const Compiler& compiler, const MatrixKernel& kernel, bool use_known = true);
   // Writes the file: the lines of this run, and if it was not a whole one, those of earlier runs.
   void accept(bool is_whole) const;
-  size_t num_compiled() const { return num_compiled_; }
-  size_t num_used() const { return used_.size(); }
+  std::string summary() const;
 
  private:
   std::string path_;
@@ -46,5 +49,12 @@ class AcceptedCompiles {
   size_t num_compiled_ = 0;
   std::mutex mutex_;
 };
+
+AcceptedCompiles& accepted_compiles();
+
+// Returns what forbids a kernel's use on its arch: a fault of its image, or more registers than its
+// launch gives it. "" if nothing does.
+std::string compile_fault(const Compiler& compiler, const KernelTemplate& kernel_template,
+                          const KernelSpec& spec, const Arch& arch, const Config& config);
 
 }  // namespace attune::testing

@@ -2,8 +2,8 @@
 // Compiles the matrix of kernels through NVRTC; no GPU is needed. No kernel may spill. Registers
 // and shared memory must be within the arch's limits and equal to the search space's figures.
 // Machine code must be the accepted one (tests/golden/sass_digests.txt). The quick run compiles the
-// golden cases, without checking their limits, and one kernel of the matrix in 97. Of sources that
-// compiled before (accepted_compiles.hpp) it compiles one in 16 again.
+// golden cases, without checking their limits, and one kernel of the matrix in 97. Most
+// sources that did not change are not compiled again (accepted_compiles.hpp).
 // ATTUNE_FULL_MATRIX=1 compiles all, ATTUNE_MATRIX_TEMPLATE=<name> one family.
 // ATTUNE_ACCEPT_GOLDEN=1 accepts the machine code. Skips aloud without NVRTC.
 #include <fmt/format.h>
@@ -80,28 +80,9 @@ struct Compiled {
   double ms = 0;
 };
 
-testing::AcceptedCompiles& accepted_compiles() {
-  static testing::AcceptedCompiles all(ATTUNE_GOLDEN_DIR "/compiles.txt", testing::nvrtc_build());
-  return all;
-}
-
-// True for one accepted source in 16, chosen by its digest: the last 16 digits of the key.
-bool is_compiled_again(const std::string& key) { return is_full() || key.back() == '0'; }
-
 Compiled compile(const Compiler& compiler, const Entry& e) try {
-  const Source source = render(*e.kernel_template, e.spec, e.arch, e.config);
-  const std::string key = testing::compile_key(e, source, compiler);
-  if (const std::optional<std::string> line = accepted_compiles().line(key);
-      line && !is_compiled_again(key))
-    return {broken(testing::image_info_of(*line), e), testing::line_of_code(e, *line), 0};
-  const KernelImage image = compiler.compile(source, e.arch);
-  const std::string code = testing::sass_digest(image.bytes).value_or("unreadable cubin");
-  Compiled compiled{broken(image.info, e), testing::line_of_code(e, code), image.compile_ms};
-  if (image_fault(image.info)) return compiled;  // compiled each time
-  if (const auto other = accepted_compiles().add(key, code); other && compiled.fault.empty())
-    compiled.fault =
-        fmt::format("compiles.txt says that it compiles to {}, not to {}", *other, code);
-  return compiled;
+  const testing::Compiled made = testing::accepted_compiles().compile(compiler, e, !is_full());
+  return {broken(made.info, e), testing::line_of_code(e, made.code), made.ms};
 } catch (const Error& error) {
   return {error.what(), "", 0};
 }
@@ -121,18 +102,6 @@ std::vector<Compiled> compile_all(const Compiler& compiler, const std::vector<En
 // Compiles the kernels of this run once; two tests read the results.
 class CompileMatrix : public ::testing::Test {
  protected:
-  // Accepts what was compiled. A run of all tests drops sources that it did not use.
-  static void TearDownTestSuite() {
-    const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
-    if (open_nvrtc_compiler() == nullptr) return;
-    fmt::print(
-        "{} of {} sources were compiled; the others are known by tests/golden/compiles.txt\n",
-        accepted_compiles().num_compiled(), accepted_compiles().num_used());
-    if (std::getenv("ATTUNE_ACCEPT_GOLDEN") == nullptr || is_full()) return;
-    const bool is_whole = std::getenv("ATTUNE_MATRIX_TEMPLATE") == nullptr &&
-                          all.test_to_run_count() == all.total_test_count();
-    accepted_compiles().accept(is_whole);
-  }
   void SetUp() override {
     const Compiler* compiler = open_nvrtc_compiler();
     if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();

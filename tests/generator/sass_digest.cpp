@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <vector>
 
@@ -156,9 +155,11 @@ std::string nvrtc_build() {
   // The head of PTX names the tools: "// Cuda compilation tools, release 13.0, V13.0.88".
   const std::string ptx = nvrtc_ptx(
       {"extern \"C\" __global__ void attune_kernel() {}\n", "version.cu"}, parse_arch("sm_80"));
-  std::smatch found;
-  if (!std::regex_search(ptx, found, std::regex("V([0-9]+\\.[0-9]+\\.[0-9]+)"))) return "unknown";
-  return found[1];
+  constexpr std::string_view kBefore = ", V";
+  const size_t at = ptx.find(kBefore);
+  if (at == std::string::npos) return "unknown";
+  const size_t begin = at + kBefore.size();
+  return ptx.substr(begin, ptx.find_first_not_of("0123456789.", begin) - begin);
 }
 
 AcceptedDigests read_accepted_digests(const std::string& path) {

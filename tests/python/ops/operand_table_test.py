@@ -5,7 +5,7 @@ pairs run and equal a float64 reference, others are refused with a message, and 
 NumPy's arrays, a test double of PyTorch's tensors on the CPU and "on CUDA", and PyTorch's tensors if installed. Cases
 run in a child process, so that a crash fails one case only. Skips aloud (status 77) without NumPy or the CPU target.
 
-    operand_table_test.py LIBRARY ENTRY [START]     one table, in this process"""
+    operand_table_test.py LIBRARY [START]     the tables of all entries, in this process"""
 import itertools
 import os
 import re
@@ -117,9 +117,8 @@ def call(entry, plan, context, given):
 class Table:
     """The cases of one library and entry; `faults` are sentences."""
 
-    def __init__(self, library, entry):
-        self.library, self.entry, self.faults = Library(library), entry, []
-        self.context = context_of(self.library)
+    def __init__(self, library, context, entry):
+        self.library, self.context, self.entry, self.faults = library, context, entry, []
         self.plan = self.context.plan(PROBLEM)
         self.inputs = {}
 
@@ -228,40 +227,41 @@ def name_of(case):
     return ", ".join(choice[0] for choice in case)
 
 
-def run_table(library, entry, start):
-    """Runs in a child: writes each case's number to descriptor 3 before it runs, and faults to the output."""
-    table = Table(library, entry)
-    cases = table.cases()
-    for number in range(start, len(cases)):
-        os.pwrite(3, b"%10d" % number, 0)
-        table.faults = []
-        table.run(cases[number])
-        for fault in table.faults:
-            print(f"{name_of(cases[number])}: {fault}", flush=True)
-    os.pwrite(3, b"%10d" % len(cases), 0)
+def run_tables(name, start):
+    """Runs in a child, from case `start` of all entries' cases: writes each case's number to descriptor 3 before it
+    runs, and faults to the output."""
+    library, number = Library(name), 0
+    context = context_of(library)
+    for entry in ENTRIES:
+        table = Table(library, context, entry)
+        for case in table.cases():
+            if number >= start:
+                os.pwrite(3, b"%10d" % number, 0)
+                table.faults = []
+                table.run(case)
+                for fault in table.faults:
+                    print(f"{entry}: {name_of(case)}: {fault}", flush=True)
+            number += 1
+    os.pwrite(3, b"%10d" % number, 0)
 
 
 class OperandTable(unittest.TestCase):
     def check(self, library):
-        for entry in ENTRIES:
-            with self.subTest(library=library, entry=entry):
-                self.assertEqual(self.faults_of(library, entry), [])
+        self.assertEqual(self.faults_of(library), [])
 
-    def faults_of(self, library, entry):
+    def faults_of(self, library):
         faults, start = [], 0
         for _ in range(10):  # children
-            read, write = os.memfd_create("number"), None
+            read = os.memfd_create("number")
             child = subprocess.run([
                 "bash", "-c", f'exec "$0" "$@" 3<>/proc/{os.getpid()}/fd/{read}', sys.executable, __file__, library,
-                entry,
                 str(start)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             number = int(os.pread(read, 10, 0) or -1)
             os.close(read)
             faults += child.stdout.splitlines()
             if child.returncode == 0:
                 return faults
-            faults.append(
-                f"case {number} of {library} {entry} ended the process with {child.returncode}: {child.stderr[-2000:]}")
+            faults.append(f"case {number} of {library} ended the process with {child.returncode}: {child.stderr[-2000:]}")
             start = number + 1
         return faults
 
@@ -283,8 +283,8 @@ class OperandTable(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] in LIBRARIES:
-        run_table(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    if len(sys.argv) > 1 and sys.argv[1] in LIBRARIES:
+        run_tables(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)
         sys.exit(0)
     import attune
     try:

@@ -12,6 +12,7 @@
 #include "generator/families/backward/backward_sm80_cost.hpp"
 #include "generator/render/renderer.hpp"
 #include "generator/score/language/user_program.hpp"
+#include "tests/generator/accepted_compiles.hpp"
 #include "tests/templates/shared/layout_regions.hpp"
 
 namespace attune {
@@ -194,9 +195,7 @@ TEST(BackwardSm80Compile, DefaultsCompileWithoutSpills) {
     const Problem p = problem(text);
     const Arch arch = parse_arch(name);
     const Config config = default_of(p, arch);
-    const KernelImage image =
-        compiler->compile(render(backward_sm80(), spec_of(p), arch, config), arch);
-    EXPECT_EQ(image_fault(image.info).value_or(""), "")
+    EXPECT_EQ(testing::compile_fault(*compiler, backward_sm80(), spec_of(p), arch, config), "")
         << name << " " << text << " " << config.to_text();
   }
 }

@@ -94,8 +94,8 @@ class ScoreGradient : public DeviceFixture {
     if (!device_ || IsSkipped()) return;
     DeviceBackend backend(device_);
     std::mt19937_64 random(5);
-    for (const Row& row : kRows)
-      for (const Dtype dtype : dtypes) {
+    for (const Dtype dtype : dtypes)  // the backend keeps operands of one type
+      for (const Row& row : kRows) {
         const Problem p = problem(row, dtype, random() % 2 == 0 ? 64 : 40);
         const KernelSpec spec = spec_of(p);
         backend.open({p, 3, std::nullopt});

@@ -3,13 +3,18 @@
 
 `attune emit` writes a kernel as one file, each part under its file's label. Parts of cuda/ptx are left out here: the
 programs have their functions for the host."""
+import atexit
+import functools
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LABEL = re.compile(r"^// ---- (.+?)(, continued)?$")
+# Fibers leave their stacks by longjmp, which _FORTIFY_SOURCE forbids.
+OPTIONS = ("-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE")
 SHARED = re.compile(r"(\d+) bytes of dynamic shared memory")
 
 
@@ -27,15 +32,26 @@ def host_text(rendered):
                         "char* const shared = reinterpret_cast<char*>(shared_memory.data());")
 
 
+@functools.cache
+def precompiled_headers(compiler):
+    """Returns the path to include for the standard headers, which this process precompiles once."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    header = pathlib.Path(folder) / "standard.hpp"
+    header.write_text((ROOT / "tests/templates/host/standard.hpp").read_text().replace("#pragma once", ""))
+    subprocess.run([compiler, *OPTIONS, "-x", "c++-header", header, "-o", f"{header}.gch"], check=True)
+    return str(header)
+
+
 def run_on_host(rendered, program, prefix, values, compiler, library):
     """Runs `program`, a source below tests/templates, with the kernel `rendered`. values: its macros, each of which
     begins with `prefix`. Returns the completed process."""
+    headers = precompiled_headers(compiler)
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "rendered.inc").write_text(host_text(rendered))
         values = {"KERNEL": f'"{folder}/rendered.inc"', "SHARED": SHARED.search(rendered)[1], **values}
         folders = (f"{ROOT}/tests/templates/host", f"{ROOT}", f"{ROOT}/templates")
-        # Fibers leave their stacks by longjmp, which _FORTIFY_SOURCE forbids.
-        subprocess.run([compiler, "-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE", *(f"-I{name}" for name in folders),
+        subprocess.run([compiler, *OPTIONS, "-include", headers, *(f"-I{name}" for name in folders),
                         *(f"-D{prefix}_{name}={value}" for name, value in values.items()),
                         f"{ROOT}/tests/templates/{program}", library, "-o", f"{folder}/kernel"], check=True)
         return subprocess.run([f"{folder}/kernel"], capture_output=True, text=True, check=False)
