@@ -123,7 +123,8 @@ class NvrtcCompiler final : public Compiler {
   KernelImage compile(const Source& source, const Arch& arch) const override {
     const auto start = std::chrono::steady_clock::now();
     const ProgramHandle program(nvrtc_, source);
-    KernelImage image{.entry = source.entry};
+    KernelImage image;
+    image.entry = source.entry;
     image.log = build(program, source, arch, option_list(arch));
     image.bytes = program.cubin();
     image.compile_ms =
