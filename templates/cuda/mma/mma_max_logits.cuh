@@ -16,16 +16,18 @@ class MaxLogits {
     for (int i = 0; i < 2 * kRowTiles; ++i) largest_[i / 2][i % 2] = hidden_score();
   }
 
-  // Sees the scores of a block after masks, not yet scaled. Returns them.
+  // Sees the scores of a block after masks, not yet scaled. Returns them. The softmax takes the same
+  // maxima of a block, in the same order, so the compiler makes them once.
   __device__ __forceinline__ const Scores& seen(const Scores& scores) {
 #pragma unroll
     for (int i = 0; i < 2 * kRowTiles; ++i) {
-      float& largest = largest_[i / 2][i % 2];
+      float largest = hidden_score();
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
         const float(&fragment)[4] = scores[i / 2][n];
         largest = max(largest, max(fragment[i % 2 * 2], fragment[i % 2 * 2 + 1]));
       }
+      largest_[i / 2][i % 2] = max(largest_[i / 2][i % 2], largest);
     }
     return scores;
   }
