@@ -47,6 +47,8 @@ cmake --build "$build" --parallel "$jobs"
 # Images that no test of the last week has made (tests/support/kept_images.hpp).
 if [ -d "$build/kept/images" ]; then find "$build/kept/images" -type f -mtime +7 -delete; fi
 
+# PyTorch's threads wait for each other in busy loops, which takes the cores from other tests.
+export OMP_NUM_THREADS=1
 # Scripts that import PyTorch run as forks of one process that has imported it (tests/python/support/warm_start.py).
 if [ -d "$build/tests/python" ]; then
   rm -f "$build/tests/python/warm_start.socket"

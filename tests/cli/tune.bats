@@ -81,11 +81,11 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 num_trials() { { "$ATTUNE" db stats --json 2>/dev/null || true; } | grep -o '"trials": [0-9]*' | grep -o '[0-9]*' || echo 0; }
 
 # start_tune ARGUMENT...: starts a long tune in the background and returns when it measures. $pid is its process.
-# Its rows are long and its types several: where kernels were compiled before, a short search ends within seconds.
+# Its types are several: where kernels were compiled before, a short search ends within seconds.
 start_tune() {
   local before tries=0
   before=$(num_trials)
-  "$ATTUNE" tune --target cpu --effort exhaustive --problem $problem --seqlen 2048 --dtype fp32,bf16,fp16 "$@" >"$dir/out" 2>"$dir/errors" &
+  "$ATTUNE" tune --target cpu --effort exhaustive --problem $problem --seqlen 256 --dtype fp32,bf16,fp16 "$@" >"$dir/out" 2>"$dir/errors" &
   pid=$!
   until [ "$(num_trials)" -gt "$((before + 2))" ]; do
     sleep 0.2
@@ -122,7 +122,7 @@ ended() {
   json 'o["interrupted"] and o["shapes"][0]["measured"] > 0'
   attune db stats --json
   json 'o["trials"] > 2'
-  quick --problem ${problem/seqlen=128/seqlen=2048} --budget 4 --json
+  quick --problem ${problem/seqlen=128/seqlen=256} --budget 4 --json
   json 'o["shapes"][0]["reused"] > 0'
 }
 
@@ -139,12 +139,12 @@ ended() {
 
 @test "a worker that hangs does not outlast the budget by more than the stated grace" {
   need_cpu_target
-  start_tune --budget 20 --json
+  start_tune --budget 10 --json
   kill -STOP "$(pgrep -P $pid)"
   SECONDS=0
   ended
-  within 35
-  [ -z "${ATTUNE_TEST_TIMING:-}" ] || json 'o["time_s"] < 20 + 5 + 3'
+  within 25
+  [ -z "${ATTUNE_TEST_TIMING:-}" ] || json 'o["time_s"] < 10 + 5 + 3'
   ! pgrep -P $pid
 }
 
@@ -208,10 +208,10 @@ ended() {
 @test "a budget that ends early gives exit code 6 and is kept" {
   need_cpu_target
   SECONDS=0
-  attune tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=2048} --budget 6 --json
+  attune tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=2048} --budget 3 --json
   expect 6
-  within 20
-  json 'o["budget_s"] == 6 and not o["shapes"][0]["complete"]'
+  within 17
+  json 'o["budget_s"] == 3 and not o["shapes"][0]["complete"]'
 }
 
 @test "a model's config.json with lists of lengths, batches and types" {

@@ -112,9 +112,13 @@ std::string digest_line(const MatrixKernel& kernel, std::string_view cubin) {
   const std::optional<std::string> digest = sass_digest(cubin);
   if (!digest)
     throw Error(ErrorCode::kInternal, kernel.name() + ": the compiler's output is not a cubin");
+  return line_of_code(kernel, *digest);
+}
+
+std::string line_of_code(const MatrixKernel& kernel, std::string_view code) {
   const Resources needed =
       kernel.kernel_template->resources(kernel.spec, kernel.arch, kernel.config);
-  return fmt::format("{} {}{}{}", kernel.config_digest(), needed.shared_bytes, kGroup, *digest);
+  return fmt::format("{} {}{}{}", kernel.config_digest(), needed.shared_bytes, kGroup, code);
 }
 
 std::string line_difference(std::string_view accepted, std::string_view found) {

@@ -27,6 +27,8 @@ std::optional<std::string> sass_digest(std::string_view cubin);
 
 // Returns the kernel's line without its key. Throws kInternal when the cubin cannot be read.
 std::string digest_line(const MatrixKernel& kernel, std::string_view cubin);
+// Returns that line from `code`, the cubin's sass_digest().
+std::string line_of_code(const MatrixKernel& kernel, std::string_view code);
 
 // Returns what differs between two lines without their keys, "" when nothing does:
 // "instruction bytes; registers: 168, now 170".

@@ -3,6 +3,7 @@
 // attention_case.hpp.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -33,6 +34,7 @@ struct Matrix {
   Matrix(const HostOperand& operand, const HostScale& scale, int64_t b, int64_t head, int64_t rows,
          int64_t width)
       : dim(width) {
+    values.reserve(static_cast<size_t>(rows * width));
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t i = 0; i < width; ++i)
         values.push_back(static_cast<Real>(operand.at(b, row, head, i) * scale.at(b, row, head)));
@@ -40,17 +42,44 @@ struct Matrix {
   const Real* row(int64_t index) const { return values.data() + index * dim; }
 };
 
+constexpr int64_t kPanel = 8;
+
 template <class Real>
 struct Head {
   Matrix<Real> q, k, v;
   std::vector<double> v_factors;  // one per key
+  std::vector<Real> panels;       // K, [panel, dim, kPanel keys]; the last panel is padded
 };
 
-// One row: its visible keys, their scores, and the weights exp(score - reference) that multiply V.
+template <class Real>
+std::vector<Real> in_panels(const Matrix<Real>& k, int64_t keys) {
+  std::vector<Real> panels(static_cast<size_t>((keys + kPanel - 1) / kPanel * kPanel * k.dim));
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < k.dim; ++i)
+      panels[static_cast<size_t>((j / kPanel * k.dim + i) * kPanel + j % kPanel)] = k.row(j)[i];
+  return panels;
+}
+
+// Sets dots[j] to the product of q and each key j of a panel. Each sum adds its columns in order.
+// The sums of a panel are computed side by side.
+template <class Real>
+void panel_products(const Real* q, const Real* panel, int64_t dim, Real* dots) {
+  using Few [[gnu::vector_size(16)]] = Real;  // what registers hold on every CPU
+  constexpr size_t kFew = kPanel * sizeof(Real) / sizeof(Few);
+  Few sums[kFew] = {}, keys[kFew];
+  for (int64_t i = 0; i < dim; ++i) {
+    std::memcpy(keys, panel + i * kPanel, sizeof keys);
+    for (size_t j = 0; j < kFew; ++j) sums[j] += q[i] * keys[j];
+  }
+  std::memcpy(dots, sums, sizeof sums);
+}
+
+// One row: its visible keys, their scores, and the weights exp(score - reference) that multiply V,
+// also before they are rounded.
 template <class Real>
 struct Row {
   std::vector<int64_t> keys;
-  std::vector<Real> scores, weights;
+  std::vector<Real> scores, weights, exact;
   Real highest = -std::numeric_limits<Real>::infinity();
   Real reference = 0;
   Real sum = 0;  // sum of the weights before rounding
@@ -78,13 +107,20 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
   const Problem& p = c.problem;
   const int64_t index = place.row;
   const bool has_program = is_scored(p);
+  const auto scale = static_cast<Real>(p.scale());
   Row<Real> row;
+  Real dots[kPanel];
+  int64_t panel = -1;
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
     if (!visible(p, index, j)) continue;
-    Real dot = 0;
-    for (int64_t i = 0; i < p.head_dim_qk; ++i) dot += head.q.row(index)[i] * head.k.row(j)[i];
+    if (j / kPanel != panel) {
+      panel = j / kPanel;
+      panel_products(head.q.row(index),
+                     &head.panels[static_cast<size_t>(panel * kPanel * p.head_dim_qk)],
+                     p.head_dim_qk, dots);
+    }
+    Real dot = dots[j % kPanel] * scale;
     row.keys.push_back(j);
-    dot *= static_cast<Real>(p.scale());
     if (has_program)
       dot =
           static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
@@ -102,8 +138,10 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
 template <class Real>
 void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* row) {
   row->reference = row->highest - stale;
-  for (const Real score : row->scores)
-    row->weights.push_back(round(std::exp(score - row->reference)));
+  for (const Real score : row->scores) {
+    row->exact.push_back(std::exp(score - row->reference));
+    row->weights.push_back(round(row->exact.back()));
+  }
 }
 
 constexpr double kLeastRatio = 0x1p-40;
@@ -142,6 +180,7 @@ void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* 
           round_to(Dtype::kE4m3, std::exp(row->scores[j] - reference) * ratios[j] * unit);
       row->weights.push_back(
           static_cast<float>(narrow / unit / ratios[j] * std::exp(reference - row->reference)));
+      row->exact.push_back(std::exp(row->scores[j] - row->reference));
     }
   }
 }
@@ -152,6 +191,23 @@ bool sees_nothing(const Row<Real>& row) {
   return std::all_of(row.scores.begin(), row.scores.end(), [](Real s) { return s == -kInf; });
 }
 
+// Adds to each element of o the sum of weights times values, key after key; four keys a round.
+template <class Real>
+void add_values(const Matrix<Real>& v, const std::vector<int64_t>& keys,
+                const std::vector<Real>& weights, std::vector<Real>* o) {
+  size_t j = 0;
+  for (; j + 4 <= keys.size(); j += 4) {
+    const Real *v0 = v.row(keys[j]), *v1 = v.row(keys[j + 1]), *v2 = v.row(keys[j + 2]),
+               *v3 = v.row(keys[j + 3]);
+    const Real w0 = weights[j], w1 = weights[j + 1], w2 = weights[j + 2], w3 = weights[j + 3];
+    Real* const sums = o->data();
+    for (size_t i = 0; i < o->size(); ++i)
+      sums[i] = sums[i] + w0 * v0[i] + w1 * v1[i] + w2 * v2[i] + w3 * v3[i];
+  }
+  for (; j < keys.size(); ++j)
+    for (size_t i = 0; i < o->size(); ++i) (*o)[i] += weights[j] * v.row(keys[j])[i];
+}
+
 // Computes a row of O and returns its log-sum-exp. O is 0 for a row that sees nothing, and NaN for
 // a row with a score of NaN or +inf. `sink` is a logit that joins the denominator; -inf: none.
 template <class Real>
@@ -160,13 +216,13 @@ double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& w
   o->assign(static_cast<size_t>(p.head_dim_v), 0);
   if (sees_nothing(*row)) return sink;
   weigh(head, row);
+  std::vector<Real> meets;
   for (size_t j = 0; j < row->keys.size(); ++j) {
-    row->sum += std::exp(row->scores[j] - row->reference);
-    const Real* v = head.v.row(row->keys[j]);
-    const double kept = kept_of(p, place.batch, place.head, place.row, row->keys[j]);
-    const Real meets = row->weights[j] * static_cast<Real>(kept);
-    for (int64_t i = 0; i < p.head_dim_v; ++i) (*o)[static_cast<size_t>(i)] += meets * v[i];
+    row->sum += row->exact[j];
+    meets.push_back(row->weights[j] * static_cast<Real>(kept_of(p, place.batch, place.head,
+                                                                place.row, row->keys[j])));
   }
+  add_values(head.v, row->keys, meets, o);
   row->sum += static_cast<Real>(std::exp(sink - static_cast<double>(row->reference)));
   for (Real& value : *o) value /= row->sum;
   return static_cast<double>(row->reference) + std::log(static_cast<double>(row->sum));
@@ -196,7 +252,9 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
       Head<Real> operands{{c.q, c.q_scale, b, head, p.seqlen_q, p.head_dim_qk},
                           {c.k, c.k_scale, b, kv_head, p.seqlen_kv, p.head_dim_qk},
                           {c.v, c.v_scale, b, kv_head, p.seqlen_kv, p.head_dim_v},
+                          {},
                           {}};
+      operands.panels = in_panels(operands.k, p.seqlen_kv);
       for (int64_t key = 0; key < p.seqlen_kv; ++key)
         operands.v_factors.push_back(c.v_scale.at(b, key, kv_head));
       for (int64_t query = 0; query < p.seqlen_q; ++query) {

@@ -16,8 +16,8 @@ class MaxLogits {
     for (int i = 0; i < 2 * kRowTiles; ++i) largest_[i / 2][i % 2] = hidden_score();
   }
 
-  // Sees the scores of a block after masks, not yet scaled. Returns them. The softmax takes the same
-  // maxima of a block, in the same order, so the compiler makes them once.
+  // Sees the scores of a block after masks, not yet scaled. Returns them. The softmax takes the
+  // same maxima of a block, in the same order, so the compiler makes them once.
   __device__ __forceinline__ const Scores& seen(const Scores& scores) {
 #pragma unroll
     for (int i = 0; i < 2 * kRowTiles; ++i) {

@@ -158,6 +158,7 @@ if __name__ == "__main__":
                 pass  # its tests skip
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # many searches while large packages are imported take seconds
         exec(*start_script(Server().run(), sys.path[1:]))
     else:
         if (status := ask(sys.argv[1:])) is not None:

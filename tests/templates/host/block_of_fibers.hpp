@@ -4,11 +4,14 @@
 // of the thread.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,17 +39,20 @@ class BlockOfFibers {
     current_ = &block;
     bool is_reversed = false;  // threads run in either order, so that a missing barrier shows
     for (unsigned ended = 0; ended < threads; is_reversed = !is_reversed) {
-      ended = 0;
+      bool ran = false;
       for (unsigned turn = 0; turn < threads; ++turn) {
         const unsigned i = is_reversed ? threads - 1 - turn : turn;
-        if (block.fibers_[i].ended) {
-          ++ended;
-          continue;
-        }
+        Fiber& fiber = block.fibers_[i];
+        if (fiber.ended || fiber.waits()) continue;
+        ran = true;
         block.at_ = i;
         threadIdx.x = i;
-        swapcontext(&block.home_, &block.fibers_[i].context);
+        block.enter(&fiber);
+        ended += fiber.ended;
       }
+      if (ran) continue;
+      std::fputs("all threads of a block wait at barriers\n", stderr);
+      std::exit(1);
     }
     current_ = nullptr;
   }
@@ -72,38 +78,53 @@ class BlockOfFibers {
   }
 
  private:
-  struct Fiber {
-    ucontext_t context{};
-    std::unique_ptr<char[]> stack;
-    bool ended = false;
-  };
   struct Group {
     size_t arrived = 0, round = 0;
+  };
+  struct Fiber {
+    ucontext_t context{};
+    jmp_buf place;  // where it left its stack
+    bool started = false, ended = false;
+    const Group* group = nullptr;  // it waits until this group's round is over
+    size_t round = 0;
+    bool waits() const { return group != nullptr && group->round == round; }
   };
   BlockOfFibers(unsigned threads, const std::function<void()>& thread)
       : thread_(thread), fibers_(threads), warps_(threads / 32), words_(threads) {
     constexpr size_t kStackBytes = 256 << 10;
+    static std::vector<std::unique_ptr<char[]>> stacks;  // of all blocks, one after the other
     for (Fiber& fiber : fibers_) {
-      fiber.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
+      const auto i = static_cast<size_t>(&fiber - fibers_.data());
+      if (i == stacks.size()) stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
       getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_sp = stacks[i].get();
       fiber.context.uc_stack.ss_size = kStackBytes;
-      fiber.context.uc_link = &home_;
       makecontext(&fiber.context, &BlockOfFibers::begin, 0);
     }
+  }
+  // Runs a fiber until it waits or ends. _setjmp and _longjmp switch stacks without system calls,
+  // unlike swapcontext, which begins each fiber.
+  void enter(Fiber* fiber) {
+    if (_setjmp(home_) != 0) return;
+    if (fiber->started) _longjmp(fiber->place, 1);
+    fiber->started = true;
+    setcontext(&fiber->context);
   }
   static void begin() {
     current_->thread_();
     current_->fibers_[current_->at_].ended = true;
+    _longjmp(current_->home_, 1);
   }
   void meet(Group* group, size_t size) {
-    const size_t round = group->round;
+    Fiber& fiber = fibers_[threadIdx.x];
+    fiber.group = group;
+    fiber.round = group->round;
     if (++group->arrived == size) {
       group->arrived = 0;
       ++group->round;
+    } else if (_setjmp(fiber.place) == 0) {
+      _longjmp(home_, 1);
     }
-    const unsigned self = threadIdx.x;
-    while (group->round == round) swapcontext(&fibers_[self].context, &home_);
   }
 
   inline static BlockOfFibers* current_ = nullptr;
@@ -113,7 +134,7 @@ class BlockOfFibers {
   std::vector<Words> words_;
   std::vector<Group> named_{16};
   Group block_;
-  ucontext_t home_{};
+  jmp_buf home_;
   unsigned at_ = 0;
 };
 
