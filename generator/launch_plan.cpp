@@ -57,7 +57,7 @@ std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
   if (has_score_args(spec)) parts.push_back(ArgumentPart::kScores);
   if (spec.dropout > 0) parts.push_back(ArgumentPart::kDropout);
   parts.push_back(ArgumentPart::kBase);
-  if (is_narrow(spec)) parts.push_back(ArgumentPart::kScales);
+  if (is_narrow(spec) || spec.max_logits) parts.push_back(ArgumentPart::kScales);
   return parts;
 }
 

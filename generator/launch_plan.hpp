@@ -47,8 +47,9 @@ enum class ArgumentPart : int {
   kLists,
   kGroups
 };
-// Returns the argument parts of an attention kernel: kScales if it has narrow operands, kScores if
-// it has score features. Families with a map of blocks (prefill/prefill_parts.hpp) add kMap.
+// Returns the argument parts of an attention kernel: kScales if it has narrow operands or writes
+// the largest logits, kScores if it has score features. Families with a map of blocks
+// (prefill/prefill_parts.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 // `arguments` must be ListedArguments for the part kLists, GroupedArguments for kGroups.
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);

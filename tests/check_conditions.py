@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".cpp"}
 LIMITS = {
-    "conditions": 170,  # lines with a condition
+    "conditions": 178,  # lines with a condition
     "misplaced": 0,  # of those, lines that are neither an include nor a parameter of a kernel
     "directives": 0,  # preprocessor directives that choose by a constant of a kernel
 }

@@ -14,6 +14,10 @@ Served with_dropout(Served served) {
   served.features.insert("dropout");
   return served;
 }
+Served with_max_logits(Served served) {
+  served.features.insert("max_logits");
+  return served;
+}
 
 }  // namespace
 
@@ -23,7 +27,7 @@ const Served& serves_masks() {
 }
 
 const Served& serves_masks_and_dropout() {
-  static const Served served = with_dropout(serves_masks());
+  static const Served served = with_max_logits(with_dropout(serves_masks()));
   return served;
 }
 
@@ -41,7 +45,7 @@ const Served& serves_masks_and_8_bits() {
 }
 
 const Served& serves_everything() {
-  static const Served served = with_dropout(serves_masks_and_8_bits());
+  static const Served served = with_max_logits(with_dropout(serves_masks_and_8_bits()));
   return served;
 }
 

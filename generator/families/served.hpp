@@ -7,7 +7,7 @@
 namespace attune {
 
 const Served& serves_masks();               // op prefill with every mask, window and score feature
-const Served& serves_masks_and_dropout();   // and with dropout
+const Served& serves_masks_and_dropout();   // and with dropout and the largest logits
 const Served& serves_masks_and_accuracy();  // and with modes of accuracy
 const Served& serves_masks_and_8_bits();    // and with all choices of 8-bit operands
 const Served& serves_quantising();          // op quantise with all its choices

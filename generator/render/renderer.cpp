@@ -243,6 +243,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
     constants.push_back(std::move(constant));
   for (Constant& constant : gradient_constants(spec)) constants.push_back(std::move(constant));
   if (spec.dropout > 0) constants.push_back({"bool", "kDropout", "true"});
+  if (spec.max_logits) constants.push_back({"bool", "kMaxLogits", "true"});
   for (Constant& constant : cache_constants(spec)) constants.push_back(std::move(constant));
   for (Constant& constant : append_constants(spec)) constants.push_back(std::move(constant));
   if (spec.scores.sinks != ScoreTensor::kNone) {

@@ -163,6 +163,7 @@ inline constexpr std::tuple kProblemFields{
            "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS or ATTUNE_BLOCK_MAP_HIDES"),
     ProgramField{ATTUNE_SAME(scores.score_mod), score::Kind::kScore},
     ProgramField{ATTUNE_SAME(scores.mask_mod), score::Kind::kMask}, plain(ATTUNE_SAME(dropout)),
+    flag(ATTUNE_SAME(max_logits)),
     // Caches
     plain(ATTUNE_SAME(cache.page_size)), flag(ATTUNE_SAME(cache.packed_q)),
     plain(ATTUNE_FIELD(cache.num_pages, num_pages)), flag(ATTUNE_SAME(cache.packed_kv)),

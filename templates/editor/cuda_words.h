@@ -73,6 +73,10 @@ void __stcg(Value* to, Value value);
 template <class Value>
 Value atomicAdd(Value* to, Value value);
 template <class Value>
+Value atomicMax(Value* to, Value value);
+template <class Value>
+Value atomicMin(Value* to, Value value);
+template <class Value>
 Value atomicExch(Value* to, Value value);
 size_t __cvta_generic_to_shared(const void* pointer);
 

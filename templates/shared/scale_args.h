@@ -21,7 +21,7 @@ struct ScaleArgs {
   ScaleView q_scale;
   ScaleView k_scale;
   ScaleView v_scale;
-  ScaleView o_scale;  // written by the quantise op; null elsewhere
+  ScaleView o_scale;  // written by the quantise op; with max_logits: the largest logits
 };
 
 }  // namespace attune

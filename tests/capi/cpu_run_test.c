@@ -21,11 +21,13 @@ static int visible(const attune_problem* p, int64_t i, int64_t j) {
   return p->window_right < 0 || j <= diagonal + p->window_right;
 }
 
-/* Largest difference of o and lse from the definition, over all rows. */
+/* Largest difference of o and lse from the definition, over all rows, and of the largest logits. */
 static double worst_error(const attune_problem* p, const attune_operands* x) {
   const double scale = p->softmax_scale != 0 ? p->softmax_scale : 1 / sqrt(p->head_dim_qk);
   double worst = 0;
   double* scores = malloc(sizeof(double) * (size_t)(p->seqlen_kv + 1));
+  double* logits = malloc(sizeof(double) * (size_t)p->num_heads_q);
+  for (int64_t h = 0; h < p->num_heads_q; ++h) logits[h] = -INFINITY;
   for (int64_t b = 0; b < p->batch; ++b)
     for (int64_t h = 0; h < p->num_heads_q; ++h)
       for (int64_t i = 0; i < p->seqlen_q; ++i) {
@@ -35,6 +37,7 @@ static double worst_error(const attune_problem* p, const attune_operands* x) {
           double dot = 0;
           for (int d = 0; d < p->head_dim_qk; ++d)
             dot += (double)at(&x->q, b, i, h)[d] * at(&x->k, b, j, kv)[d];
+          if (visible(p, i, j)) logits[h] = fmax(logits[h], dot * scale);
           scores[j] = visible(p, i, j) ? exp(dot * scale) : 0;
           sum += scores[j];
         }
@@ -49,7 +52,9 @@ static double worst_error(const attune_problem* p, const attune_operands* x) {
         else if (!(isinf(lse) && lse < 0))
           worst = INFINITY;
       }
-  free(scores);
+  for (int64_t h = 0; p->max_logits && h < p->num_heads_q; ++h)
+    if (logits[h] != x->o_scale.data[h]) worst = fmax(worst, fabs(logits[h] - x->o_scale.data[h]));
+  free(scores), free(logits);
   return worst;
 }
 
@@ -81,6 +86,10 @@ static void check_problem(attune_context* context, const char* text, int heads_f
   filled(&x.v, p.batch * p.seqlen_kv * p.num_heads_kv * p.head_dim_v);
   filled(&x.o, p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_v);
   x.lse = aligned((size_t)(p.batch * p.num_heads_q * p.seqlen_q) * sizeof(float));
+  if (p.max_logits) {
+    x.o_scale.data = aligned((size_t)p.num_heads_q * sizeof(float));
+    x.o_scale.head_stride = 1;
+  }
 
   CHECK_OK(attune_plan_get(context, &p, heads_first ? &x : NULL, &plan));
   CHECK_OK(attune_plan_get_info(plan, &info));
@@ -99,6 +108,7 @@ static void check_problem(attune_context* context, const char* text, int heads_f
   for (size_t i = 0; i < info.zeroed_bytes; ++i) CHECK(workspace[i] == 0); /* for other plans */
   attune_plan_release(plan);
   free(x.q.data), free(x.k.data), free(x.v.data), free(x.o.data), free(x.lse), free(workspace);
+  free(x.o_scale.data);
 }
 
 static void plans_are_shared_and_explained(attune_context* context) {
@@ -228,6 +238,8 @@ int main(void) {
                 "dtype=fp32,head_dim=64,heads=2,seqlen=100,mask=causal_top_left,window=9:0", 1);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen=100,window=5:7,scale=0.3", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=5,seqlen_kv=0", 0);
+  check_problem(context, "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen=33,max_logits=1", 1);
+  check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=5,seqlen_kv=0,max_logits=1", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=0,seqlen_kv=9", 0);
   plans_are_shared_and_explained(context);
   the_first_plan_info_is_filled(context);

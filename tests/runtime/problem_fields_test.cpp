@@ -64,6 +64,7 @@ const std::map<std::string, std::string>& other_values() {
       {"accumulate", "1"},
       {"deterministic", "1"},
       {"dropout", "0.25"},
+      {"max_logits", "1"},
       {"page_size", "16"},
       {"packed_q", "1"},
       {"packed_kv", "1"},

@@ -33,8 +33,9 @@ enum class Inputs {
 };
 
 struct AttentionResult {
-  std::vector<double> o;    // [batch, seqlen_q, num_heads_q, head_dim_v]
-  std::vector<double> lse;  // [batch, num_heads_q, seqlen_q]
+  std::vector<double> o;  // [batch, seqlen_q, num_heads_q, head_dim_v]
+  // [batch, num_heads_q, seqlen_q]; with max_logits the largest logits [num_heads_q] follow
+  std::vector<double> lse;
 };
 
 // The error that a kernel with 8-bit products may have, from the rounding of P and from the short

@@ -243,7 +243,8 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
   const Problem& p = c.problem;
   AttentionResult result;
   result.o.resize(static_cast<size_t>(p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_v));
-  result.lse.resize(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q));
+  const auto rows = static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q);
+  result.lse.resize(rows + static_cast<size_t>(p.max_logits ? p.num_heads_q : 0), -kInf);
   std::vector<Real> o;
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t head = 0; head < p.num_heads_q; ++head) {
@@ -263,6 +264,10 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
             query,
             static_cast<size_t>(((b * p.seqlen_q + query) * p.num_heads_q + head) * p.head_dim_v),
             static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + query)};
+        if (p.max_logits) {
+          double& largest = result.lse[rows + static_cast<size_t>(head)];
+          largest = std::max(largest, static_cast<double>(row.highest));
+        }
         result.lse[place.lse] = attend_row<Real>(p, operands, weigh, c.sink(head), at, &row, &o);
         for (size_t i = 0; i < o.size(); ++i)
           result.o[place.o + i] = round_o(static_cast<double>(o[i]));

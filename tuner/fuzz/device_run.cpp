@@ -73,7 +73,8 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
 
   const auto q = upload(*device_, c.q.bytes), k = upload(*device_, c.k.bytes),
              v = upload(*device_, c.v.bytes), o = upload(*device_, c.o.bytes);
-  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
+  const int64_t rows = p.batch * p.num_heads_q * p.seqlen_q;
+  std::vector<float> lse(static_cast<size_t>(rows + (p.max_logits ? p.num_heads_q : 0)),
                          std::numeric_limits<float>::quiet_NaN());
   const DeviceBuffer lse_buffer(*device_, static_cast<int64_t>(lse.size() * sizeof(float)));
   const DeviceBuffer workspace(*device_, plan.workspace_bytes());
@@ -83,6 +84,7 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   operands.v = c.v.view(v->get());
   operands.o = c.o.view(o->get());
   operands.lse = static_cast<float*>(lse_buffer.get());
+  if (p.max_logits) operands.o_scale = {operands.lse + rows, 0, 1, 0, 1};
   const auto q_scale = upload(*device_, c.q_scale), k_scale = upload(*device_, c.k_scale),
              v_scale = upload(*device_, c.v_scale);
   operands.q_scale = c.q_scale.view(static_cast<float*>(q_scale->get()));

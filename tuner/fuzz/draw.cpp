@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "generator/core/problem/op.hpp"
 #include "generator/core/system/error.hpp"
 #include "generator/score/features/score_feature.hpp"
 #include "tuner/fuzz/device_run.hpp"
@@ -202,6 +203,11 @@ DrawnKernel draw_kernel(uint64_t seed, const Device& device,
   return drawn;
 }
 
+// True if op prefill can write the largest logits: nothing changes scores.
+bool takes_max_logits(const Problem& p) {
+  return !is_8_bit(p) && !has_score_stage(p) && describe(p.op).has_max_logits;
+}
+
 Problem random_problem(std::mt19937_64& random, const Device& device,
                        const KernelTemplate& kernel_template) {
   for (;;) {
@@ -223,6 +229,7 @@ Problem random_problem(std::mt19937_64& random, const Device& device,
     if (random() % 5 == 0) p.window_right = static_cast<int64_t>(random() % 60);
     if (random() % 4 == 0) p.softmax_scale = 0.05F + 0.01F * static_cast<float>(random() % 20);
     if (random() % 3 == 0) draw_scores(random, &p);
+    if (takes_max_logits(p)) p.max_logits = random() % 4 == 0;
     for (const Arch& arch : device.archs())
       if (!kernel_template.refuses(spec_of(p), arch)) return p;
   }

@@ -130,7 +130,7 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
   ++rows_;
 }
 
-void Comparison::add_lse(float want, float got, const RowPlace& place) {
+void Comparison::add_row_number(const char* name, float want, float got, const RowPlace& place) {
   const bool both_empty = std::isinf(want) && want < 0 && want == got;
   const double error = both_empty ? 0 : std::fabs(static_cast<double>(got) - want);
   const double ratio =
@@ -138,7 +138,7 @@ void Comparison::add_lse(float want, float got, const RowPlace& place) {
           ? INFINITY
           : error / (lse_allowed_ * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
   if (ratio > max_)
-    blame(ratio, fmt::format("{}, LSE is {}, expected {}", place_text(place), got, want));
+    blame(ratio, fmt::format("{}, {} is {}, expected {}", place_text(place), name, got, want));
 }
 
 CheckError Comparison::result() const {

@@ -66,7 +66,11 @@ class Comparison {
   // `terms`: RMS of the row if no terms of its sums cancelled; 0 if not known.
   void add_row(const float* want, const float* got, int count, const RowPlace& place,
                double terms = 0);
-  void add_lse(float want, float got, const RowPlace& place);
+  void add_lse(float want, float got, const RowPlace& place) {
+    add_row_number("LSE", want, got, place);
+  }
+  // Adds a number in the unit of scores, or -infinity; `name` is for the message.
+  void add_row_number(const char* name, float want, float got, const RowPlace& place);
   CheckError result() const;
 
  private:

@@ -100,6 +100,8 @@ class AttentionExpectation final : public Expectation {
       memories.emplace_back(bench_.device, count * static_cast<int64_t>(sizeof(float)));
       if (kind_of(output.role) == OperandKind::kTensor)
         (operands.*tensor_of(output.role)).data = memories.back().data();
+      else if (output.role == Role::kOScale)  // the largest logits
+        operands.o_scale = {reinterpret_cast<float*>(memories.back().data()), 0, 1, 0, 1};
       else
         operands.lse = reinterpret_cast<float*>(memories.back().data());
     }
@@ -188,8 +190,28 @@ class AttentionExpectation final : public Expectation {
         }
   }
 
+  // Compares the largest logits of a region's heads. Other rows may have larger ones.
+  void compare_logits(const CheckRegion& region, const ExpectedOutput& expected,
+                      const Operands& operands, Comparison* comparison) const {
+    const bool is_whole = region.num_batches == problem_.batch && region.row_begin == 0 &&
+                          region.row_end == problem_.seqlen_q;
+    std::vector<float> got(static_cast<size_t>(problem_.num_heads_q));
+    bench_.device.copy_to_host(got.data(), operands.o_scale.data,
+                               static_cast<int64_t>(got.size() * sizeof(float)));
+    for (size_t i = 0; i < expected.values.size(); ++i) {
+      const int64_t head = int64_t{region.kv_head_begin} * ratio_ + static_cast<int64_t>(i);
+      const float want = expected.values[i], found = got[static_cast<size_t>(head)];
+      if (is_whole || !(found > want))
+        comparison->add_row_number("largest logit", want, found, {region.batch_begin, 0, head});
+    }
+  }
+
   void compare(const Expected& expected, const Operands& operands, Comparison* comparison) const {
     for (const ExpectedOutput& output : expected.outputs) {
+      if (output.role == Role::kOScale) {
+        compare_logits(expected.region, output, operands, comparison);
+        continue;
+      }
       if (kind_of(output.role) != OperandKind::kTensor) {
         compare_row_sums(expected.region, output, operands, comparison);
         continue;

@@ -196,6 +196,7 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
   if (forward.op != Op::kPrefill) return {};
   Problem backward = forward;
   backward.op = Op::kAttentionBackward;
+  backward.max_logits = false;
   if (is_8_bit(forward)) {
     backward.dtype_q = backward.dtype_kv = backward.dtype_o;
     backward.fp8 = {};

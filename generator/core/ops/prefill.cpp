@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op prefill: o = softmax(scale q k^T + mask) v, and optionally the log-sum-exp of each row.
+// Op prefill: o = softmax(scale q k^T + mask) v. Optionally also the log-sum-exp of each row, and
+// the largest logit of each head: the maximum of scale q k^T over all rows of all batch entries and
+// the keys that they see.
 #include "generator/core/ops/ops.hpp"
 
 #include <fmt/format.h>
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/core/system/error.hpp"
+#include "generator/score/features/score_feature.hpp"
 
 namespace attune {
 namespace {
@@ -37,12 +40,27 @@ void check_dtypes(const Problem& p) {
                        dtype_name(p.dtype_q)));
 }
 
+// Kernels keep scores as they are after the last feature, so no feature may change them.
+void check_max_logits(const Problem& p) {
+  if (!p.max_logits) return;
+  if (is_8_bit(p))
+    refuse(fmt::format("max_logits is 1 and dtype_q is {}; must be fp32, bf16 or fp16",
+                       dtype_name(p.dtype_q)));
+  for (const ScoreFeature* feature : score_features())
+    if (feature->step != ScoreStep::kMask && feature->is_on(p))
+      refuse(
+          fmt::format("max_logits is 1 and {} is given; the largest logit is that of scale q k^T "
+                      "alone: no feature may change scores",
+                      feature->field));
+}
+
 void check(const Problem& p) {
   check_dtypes(p);
   if (p.quantise.rotation != Rotation::kNone)
     throw Error(ErrorCode::kInvalidArgument,
                 "rotation is hadamard; must be none: the quantise op rotates, attention takes "
                 "rotated operands as they are");
+  check_max_logits(p);
 }
 
 OperandList operands(const Problem& p) {
@@ -67,6 +85,11 @@ OperandList operands(const Problem& p) {
     scale->optional = true;
     all.add(*scale);
   }
+  if (p.max_logits) {
+    OperandSpec logits{Role::kOScale, "o_scale", Dtype::kFp32, 1, 1, heads};
+    logits.written = true;
+    all.add(logits);
+  }
   return all;
 }
 
@@ -79,7 +102,8 @@ const OpDescription& prefill_op() {
                                 .validate = check,
                                 .operands = operands,
                                 .useful_flops = visible_flops,
-                                .has_dropout = true};
+                                .has_dropout = true,
+                                .has_max_logits = true};
   return op;
 }
 

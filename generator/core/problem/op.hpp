@@ -140,7 +140,8 @@ struct OpDescription {
   bool keeps_programs = false;
   // True if problems say which gradients to compute (Problem::gradients).
   bool has_gradients = false;
-  bool has_dropout = false;  // problems may have dropout
+  bool has_dropout = false;     // problems may have dropout
+  bool has_max_logits = false;  // problems may ask for the largest logit of each head
   // True if k and v are a cache of requests (templates/shared/cache_args.h). A call then gives the
   // location and number of each request's keys.
   bool has_cache = false;

@@ -242,6 +242,8 @@ void validate(const Problem& p) {
     refuse(fmt::format("dropout is {}; must be at least 0, below 1", p.dropout));
   if (p.dropout > 0 && !op.has_dropout)
     refuse(fmt::format("dropout is {}; op {} has no dropout: must be 0", p.dropout, op.name));
+  if (p.max_logits && !op.has_max_logits)
+    refuse(fmt::format("max_logits is 1; op {} does not write them: must be 0", op.name));
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)

@@ -208,6 +208,7 @@ struct SpecFields {
   int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
   int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
   float dropout = 0;          // the dropped fraction of P, to the nearest 1/256
+  bool max_logits = false;    // op prefill writes the largest logit of each head
   Fp8Options fp8;
   ScoreFields scores;
   BackwardFields backward;

@@ -353,6 +353,9 @@ std::deque<ProblemField> make_fields() {
   fields.push_back(
       feature(one_value(kSpec, "dropout", "dropped fraction of P, below 1", ATTUNE_AT(dropout), 0),
               "no dropout"));
+  fields.push_back(feature(
+      one_value(kSpec, "max_logits", "1: the largest logit of each head", ATTUNE_AT(max_logits), 0),
+      "no largest logits"));
   for (ProblemField& field : cache_fields()) fields.push_back(std::move(field));
   fields.push_back(scale_field());
   fields.push_back(one_value(Part::kCall, "num_pages",

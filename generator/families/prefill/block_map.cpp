@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The map of blocks in launches; see prefill_parts.hpp. A program that does not depend on the batch
-// entry, or the head, has one map for all of them.
+// The map of blocks, and the largest logits, in launches; see prefill_parts.hpp. A program that
+// does not depend on the batch entry, or the head, has one map for all of them.
 #include "generator/families/prefill/prefill_parts.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@ namespace attune {
 namespace {
 
 constexpr const char* kMapEntry = "attune_map_blocks";
+constexpr unsigned kLogitThreads = 128;
 
 bool depends_on(const KernelSpec& spec, score::Dependences what) {
   return asks_map(spec) || (score::dependences_of(mask_program(spec).program).back() & what) != 0;
@@ -45,6 +46,19 @@ void add_block_map(const KernelSpec& spec, const Shape& shape, const MapShape& m
   sizes->workspace.push_back(lists);
   sizes->steps.insert(sizes->steps.begin(),
                       {.grid_x = grid_extent(lists.rows * lists.heads * lists.batch)});
+}
+
+void add_max_logits(const KernelSpec& spec, LaunchStructure* launch) {
+  if (!spec.max_logits) return;
+  launch->steps.insert(launch->steps.begin(),
+                       {.entry = "attune_begin_logits",
+                        .parts = {ArgumentPart::kBase, ArgumentPart::kScales},
+                        .threads = kLogitThreads});
+  ++launch->main_step;
+}
+
+void add_max_logits(const KernelSpec& spec, LaunchSizes* sizes) {
+  if (spec.max_logits) sizes->steps.insert(sizes->steps.begin(), {.grid_x = 1});
 }
 
 }  // namespace attune

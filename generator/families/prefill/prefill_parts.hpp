@@ -53,6 +53,12 @@ void add_block_map(const KernelSpec& spec, LaunchStructure* launch);
 void add_block_map(const KernelSpec& spec, const Shape& shape, const MapShape& map,
                    LaunchSizes* sizes);
 
+// The largest logits (templates/cuda/parts/max_logits.cuh): the step before the main one sets them
+// to -infinity, and the main one raises them. Both do nothing for specs without them. Call them
+// before add_block_map.
+void add_max_logits(const KernelSpec& spec, LaunchStructure* launch);
+void add_max_logits(const KernelSpec& spec, LaunchSizes* sizes);
+
 // Defaults of kernels with a score stage: it needs registers, which narrower steps leave.
 
 // Returns `config`, for a spec with a score stage, with the most legal keys per step up to

@@ -4,6 +4,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/fixed_template.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -23,12 +24,16 @@ class ReferenceCpu final : public FixedTemplate {
     return constants_without_8_bits(spec);
   }
 
-  LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {.workspace = {{.name = "scores"}}};
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    LaunchStructure all{.workspace = {{.name = "scores"}}};
+    add_max_logits(spec, &all);
+    return all;
   }
-  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
                     const DeviceFacts& device) const override {
-    return {.workspace = {{.columns = shape.seqlen_kv, .rows = device.sm_count}}};
+    LaunchSizes all{.workspace = {{.columns = shape.seqlen_kv, .rows = device.sm_count}}};
+    add_max_logits(spec, &all);
+    return all;
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

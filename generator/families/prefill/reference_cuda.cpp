@@ -9,6 +9,7 @@
 
 #include "generator/core/problem/visibility.hpp"
 #include "generator/families/fixed_template.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 #include "generator/score/features/score_feature.hpp"
 
@@ -37,12 +38,16 @@ class ReferenceCuda final : public FixedTemplate {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales};
     if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
-    return {.steps = {{.parts = parts, .threads = 32 * kWarps}}};
+    LaunchStructure all{.steps = {{.parts = parts, .threads = 32 * kWarps}}};
+    add_max_logits(spec, &all);
+    return all;
   }
-  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
                     const DeviceFacts&) const override {
     const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
-    return {.steps = {{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)}}};
+    LaunchSizes all{.steps = {{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)}}};
+    add_max_logits(spec, &all);
+    return all;
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

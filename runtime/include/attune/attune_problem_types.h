@@ -99,8 +99,13 @@ typedef struct attune_problem {
   int32_t scale_block_q;
   /* The number of rows of k, and of v, that share one factor. 0 (default) = all rows of a head. */
   int32_t scale_block_kv;
+  /* 1 = ATTUNE_PREFILL writes the largest logit of each head into o_scale, fp32 [num_heads_q]: the
+   * maximum of softmax_scale * q k^T over all rows of all batch entries and the keys that they see,
+   * without sinks; -infinity if they see none. 0 (default) = it does not. Refused with 8-bit
+   * operands, and with softcap, biases, slopes and score programs, which change scores. */
+  int32_t max_logits;
   /* For later fields. Must be 0. */
-  int32_t reserved[7];
+  int32_t reserved[6];
 
   /* ---- Parts ---- */
   attune_problem_scores scores;

@@ -124,7 +124,8 @@ typedef struct attune_operands {
   attune_scale k_scale;
   /* Factors of v. */
   attune_scale v_scale;
-  /* Factors of o, [batch, num_heads, blocks of rows], which ATTUNE_QUANTISE writes. */
+  /* Factors of o, [batch, num_heads, blocks of rows], which ATTUNE_QUANTISE writes. For problems
+   * with max_logits: the largest logits, [num_heads_q], with head_stride 1. */
   attune_scale o_scale;
 
   /* ---- More operands; each must be NULL if the problem does not use it ---- */

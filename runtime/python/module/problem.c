@@ -21,6 +21,7 @@ static const Field fields[] = {
     F(op), F(dtype), F(dtype_kv), F(dtype_o), F(head_dim_qk), F(head_dim_v), F(num_heads_q),
     F(num_heads_kv), F(batch), F(seqlen_q), F(seqlen_kv), F(window_left), F(window_right), F(mask),
     F(softmax_scale), F(dropout), F(accuracy), F(v_layout), F(scale_block_q), F(scale_block_kv),
+    F(max_logits),
     SCORES(score_mod), SCORES(mask_mod), SCORES(softcap), SCORES(bias), SCORES(relative_bias),
     SCORES(alibi), SCORES(mask_tensor), SCORES(key_lengths), SCORES(documents), SCORES(prefix),
     SCORES(chunk), SCORES(sinks), SCORES(block_map),

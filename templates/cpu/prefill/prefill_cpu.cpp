@@ -21,6 +21,7 @@
 #include "cpu/prefill/prefill_cpu_knobs.hpp"
 
 #include "cpu/parts/list_rows.hpp"
+#include "cpu/parts/max_logits.hpp"  // where kMaxLogits, else none/
 #include "cpu/parts/none/features.hpp"
 #include "cpu/parts/pack_kv.hpp"
 #include "cpu/parts/panel_stages.hpp"
@@ -167,6 +168,21 @@ inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_
   }
 }
 
+// Raises the largest logits by those of a panel's rows. Maxima are in base 2.
+inline void join_logits(const AttentionArgs& args, const Tile& tile, int first_in_tile,
+                        const Panel& largest) {
+  float logits[kPanelRows];
+  const Panel values = largest * 0.693147181f;
+  __builtin_memcpy(logits, &values, sizeof(logits));
+  const int count = least(kPanelRows, tile.count - first_in_tile);
+  for (int i = 0; i < count; ++i) {
+    const long long index = tile.first + first_in_tile + i;
+    raise_max_logit(scaled(args).scales,
+                    static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio,
+                    logits[i]);
+  }
+}
+
 // Rows of K or V from the tile's current block on, packed or in place.
 struct Rows {
   const float* data;
@@ -295,6 +311,7 @@ inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, 
 inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
   SoftmaxState& state = scratch.state[panel];
   const long long first = tile.first + panel * kPanelRows;
+  join_logits(args, tile, panel * kPanelRows, state.largest);
   const Panel share = join_sinks(scaled(args).scores, tile.head_kv, first, state);
   Panel reciprocal =
       state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays

@@ -10,6 +10,7 @@
 
 #include "cpu/small/small_knobs.hpp"
 
+#include "cpu/parts/max_logits.hpp"  // where kMaxLogits, else none/
 #include "cpu/parts/none/features.hpp"
 #include "cpu/parts/score_of.hpp"  // where kScored, else none/
 #include "cpu/parts/sinks.hpp"     // where kSinks, else none/
@@ -54,6 +55,8 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
     scores[j] = score_of(args.scores, scores[j], batch, head, head_kv, i, j);
     if (!(scores[j] <= largest)) largest = scores[j];
   }
+
+  if (largest > -3e38f) raise_max_logit(args.scales, head, largest);
 
   float sum = 0;
   float output[kHeadDimV] = {};

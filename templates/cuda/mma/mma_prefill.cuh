@@ -9,6 +9,7 @@
 
 #include "cuda/mma/mma_dropout.cuh"     // where kDropout, else none/
 #include "cuda/mma/mma_mask_stage.cuh"  // where kMaskProgram, else none/
+#include "cuda/mma/mma_max_logits.cuh"  // where kMaxLogits, else none/
 #include "cuda/mma/mma_products.cuh"
 #include "cuda/mma/mma_score_stage.cuh"  // where kScored, else none/
 #include "cuda/mma/tile_state.cuh"
@@ -51,10 +52,11 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& s
 
 __device__ __forceinline__ void store_output(const KernelParts& parts, const Tile& tile,
                                              const Output& output, const Softmax& softmax,
-                                             const Factors& factors) {
+                                             const Factors& factors, const MaxLogits& logits) {
   const AttentionArgs& args = parts.base;
   const OperandView& o = args.o;
   auto* const base = output_rows(o, tile);
+  logits.join(parts, tile);
   const int thread_in_quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -111,14 +113,14 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     Pipeline::template wait_q<true>();
     query.keep();
   }
-  __syncthreads();  // the state is readable
-  const FragmentOffsets held =
-      fragment_offsets();  // unused without kHoldOffsets, then takes no registers
+  __syncthreads();                                  // the state is readable
+  const FragmentOffsets held = fragment_offsets();  // without kHoldOffsets not used
   Output output = {};
   const Factors factors(parts, tile);
   const ScoreStage stage(parts, tile);
   Softmax softmax = factors.softmax(parts);
   PrefillDropout dropout;
+  MaxLogits logits;
   for (int block = all.end - 1; block >= all.begin; --block) {
     pipeline.to_place(&block);
     pipeline.to_block(&block);
@@ -142,10 +144,10 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     factors.scale(scores, step);
     if (pipeline.is_partial()) hide_scores(parts, state, block, scores);
     if (masked) mask_scores(args, scores, state.tile(), block);
-    softmax.raise_row_max(scores, output);
+    softmax.raise_row_max(logits.seen(scores), output);
     multiply_pv(output, scores, softmax, dropout, pipeline.acquire_v(block), offsets, step);
   }
-  store_output(parts, state.tile(), output, softmax, factors);
+  store_output(parts, state.tile(), output, softmax, factors, logits);
 }
 
 // Computes the tile of one thread block.

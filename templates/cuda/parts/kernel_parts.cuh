@@ -13,6 +13,7 @@
 #include "shared/gradient_args.h"
 #include "shared/round_args.h"
 #include "shared/scale_args.h"  // where kAccuracy
+#include "shared/scale_args.h"  // where kMaxLogits
 #include "shared/score_args.h"  // where kScoreArgs
 
 namespace attune {

@@ -32,7 +32,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
         const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
         const __grid_constant__ DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ AttentionArgs args) {
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ ScaleArgs scales  // where kMaxLogits
+    ) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const KernelParts parts{args, scales, scores, dropout, map, cache};
   leave_dropout_state(dropout);

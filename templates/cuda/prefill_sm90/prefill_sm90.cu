@@ -34,9 +34,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
         const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
         const __grid_constant__ DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
-        const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
-        const __grid_constant__ TensorMap map_o) {
+        const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ ScaleArgs scales,  // where kMaxLogits
+        const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+        const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   // Names of absent parameters: parts/none/arguments.cuh.
   const KernelParts parts{args, scales, scores, dropout, map, cache};

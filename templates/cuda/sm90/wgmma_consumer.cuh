@@ -46,6 +46,7 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
+    logits_.begin();
     stage_.begin(parts_, tile, first_row);
     products_.skip_hidden_steps(tile.last_block - own.last);
     blocks_.begin(tile);
@@ -60,6 +61,7 @@ class WgmmaConsumer {
       stage_.apply_lazily(s, *rows, masked, partial);
       if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
+      logits_.see(s);
       float factor[2];
       float sum[2] = {0.f, 0.f};
       bool grew = kRowMax == 1 ? masked : stage_.row_max_grew(s, *rows, args_.softmax_scale_log2);
@@ -84,6 +86,7 @@ class WgmmaConsumer {
       if (!arrived) products_.await_operands(block != own.first);
     }
     products_.issue_last_pv(o, p, own.first - tile.first_block);
+    logits_.join(parts_, tile, warpgroup_);
   }
 
   // Waits for the last product of attend().
@@ -115,6 +118,7 @@ class WgmmaConsumer {
     if (partial) hide_scores(parts_, tile, first_row, key_of(tile, own.last), s);
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, key_of(tile, 0));
+    logits_.see(s);
     dropout_.make(key_of(tile, own.last));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_and_drop(s, p);
@@ -145,6 +149,7 @@ class WgmmaConsumer {
   ScoreStage stage_;
   PrefillDropout dropout_;
   BlockWalk blocks_;
+  MaxLogits logits_;
 };
 
 }  // namespace attune

@@ -10,8 +10,9 @@
 #include "cuda/small/small_knobs.cuh"
 
 #include "cuda/parts/kernel_parts.cuh"
-#include "cuda/parts/score_of.cuh"  // where kScored, else none/
-#include "cuda/parts/sinks.cuh"     // where kSinks, else none/
+#include "cuda/parts/max_logits.cuh"  // where kMaxLogits, else none/
+#include "cuda/parts/score_of.cuh"    // where kScored, else none/
+#include "cuda/parts/sinks.cuh"       // where kSinks, else none/
 #include "cuda/small/reference_rows.cuh"
 #include "shared/dropout.h"  // where kDropout, else none/
 #include "shared/numbered_row.h"
@@ -86,6 +87,8 @@ __device__ void attend_row(const KernelParts& parts, int batch, int head, int ro
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (visible(args, row, column)) maximum = fmaxf(maximum, score_at(column));
   }
+
+  if (lane == 0 && maximum != kNothing) raise_max_logit(scales, head, maximum);
 
   float sum = 0.0f;
   float output[kVPerLane] = {};

@@ -52,7 +52,7 @@ CONFIGS = (
     # Block maps, scores, and heads in slices, with default configs.
     *((template, SCORED + field, "") for template in ("prefill_sm90", "prefill_sm80")
       for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ",block_map=hides", ",documents=1,block_map=skips",
-                    ALL_SCORES)),
+                    ALL_SCORES, ",max_logits=1", ",documents=1,max_logits=1")),
     ("block_map_cuda",
      "op=block_map,head_dim=128,heads=4/2,batch=2,seqlen_q=300,seqlen_kv=555,mask_tensor=1,documents=1", ""),
     ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),

@@ -92,6 +92,12 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"sm89_d72_blocks_transposed", "prefill_sm89", "sm_120",
      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=8,seqlen=1024,accuracy=fast,scale_"
      "block_q=64,scale_block_kv=48,v_layout=transposed"},
+    {"sm90_d128_max_logits", "prefill_sm90", "sm_90a",
+     "head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right,max_logits=1"},
+    {"sm80_d128_max_logits", "prefill_sm80", "sm_80",
+     "head_dim=128,heads=32/8,seqlen=4096,documents=1,max_logits=1"},
+    {"cpu_d64_max_logits", "prefill_cpu", "cpu:x86-64",
+     "dtype=fp32,head_dim=64,heads=12/4,seqlen=512,max_logits=1"},
     {"reference_cuda_d128_bf16", "reference_cuda", "sm_80", "head_dim=128,heads=8/2,seqlen=128"},
     {"cpu_d128_causal_fp32", "prefill_cpu", "cpu:x86-64",
      "dtype=fp32,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right"},

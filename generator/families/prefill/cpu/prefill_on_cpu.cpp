@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "generator/core/problem/visibility.hpp"
+#include "generator/families/prefill/prefill_parts.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -53,14 +54,18 @@ LaunchStructure PrefillOnCpu::structure(const KernelSpec& spec, const Config&) c
   all.steps[0].parts = attention_parts(spec);
   all.workspace = {{.name = "counters", .zeroed = true, .alignment = kCounterBytes},
                    {.name = "scratch", .alignment = kCounterBytes}};
+  add_max_logits(spec, &all);
   return all;
 }
 
 LaunchSizes PrefillOnCpu::sizes(const KernelSpec& spec, const Config& config, const Shape&,
                                 const DeviceFacts& device) const {
   constexpr int64_t kWord = sizeof(float);
-  return {.workspace = {{.columns = kCounterBytes / kWord},
-                        {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
+  LaunchSizes all{
+      .workspace = {{.columns = kCounterBytes / kWord},
+                    {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
+  add_max_logits(spec, &all);
+  return all;
 }
 
 int64_t PrefillOnCpu::scratch_of(const Config& config, int64_t row_words, int64_t kv_bytes) {

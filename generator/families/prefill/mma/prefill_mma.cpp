@@ -281,6 +281,7 @@ LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& conf
                      .threads = static_cast<unsigned>(c.threads()),
                      .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(layout))};
   LaunchStructure all{.steps = {step}};
+  add_max_logits(spec, &all);
   add_block_map(spec, &all);
   return all;
 }
@@ -291,6 +292,7 @@ LaunchSizes PrefillMma::sizes(const KernelSpec& spec, const Config& config, cons
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q * v_slices(config));
   LaunchSizes sizes{.steps = {{.grid_x = grid_extent(tiles), .num_tiles = tiles}}};
+  add_max_logits(spec, &sizes);
   add_block_map(spec, shape,
                 {.row_blocks = row_blocks, .head_tiles = shape.num_heads_q, .block_n = c.block_n},
                 &sizes);

@@ -399,6 +399,7 @@ class PrefillSm90 final : public KernelTemplate {
                         {Operand::kK, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kV, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
+    add_max_logits(spec, &all);
     add_block_map(spec, &all);
     return all;
   }
@@ -406,6 +407,7 @@ class PrefillSm90 final : public KernelTemplate {
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
     LaunchSizes sizes = sm90_sizes(spec, config, shape, device);
+    add_max_logits(spec, &sizes);
     add_block_map(spec, shape, sm90_map_shape(config, shape), &sizes);
     return sizes;
   }

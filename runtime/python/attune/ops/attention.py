@@ -7,6 +7,7 @@ from collections import namedtuple
 from ..core import tensors, torch_state
 from ..core.copies import in_order_of, order_of, readable, strides_in_order
 from ..core.flags import flag, flag_or_none, is_deterministic
+from ..core.library import module
 from ..core.operands import Layout
 from ..core.preparing import note
 from ..core.problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale,
@@ -81,9 +82,9 @@ def _empty(q, shape, strides, dtype):
         shape, strides, dtype=dtype, device=q.device)
 
 
-def _make_call(context, q, k, v, out, o_strides, keywords, scores):
+def _make_call(context, q, k, v, out, o_strides, keywords, scores, wants_logits):
     check_new("attention", dict(q=q, k=k, v=v))
-    features = "" if scores is None else scores.text
+    features = ("" if scores is None else scores.text) + (",max_logits=1" if wants_logits else "")
     text = problem_text(q, k, v, **keywords) + features
     if out is not None:
         keywords = {**keywords, "out_dtype": _check_out(out, q, keywords["out_dtype"])}
@@ -101,9 +102,9 @@ def _make_call(context, q, k, v, out, o_strides, keywords, scores):
     return _Call(plan, layout, o_shape, o_strides, o_dtype, tuple(lse.shape), lse_dtype)
 
 
-def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
+def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores, wants_logits):
     """Returns the kept call for these operands, or makes one. o_strides: strides of a new o; None: contiguous."""
-    key = *key_of(dict(q=q, k=k, v=v, out=out)), choices, None if scores is None else scores.key
+    key = *key_of(dict(q=q, k=k, v=v, out=out)), choices, wants_logits, None if scores is None else scores.key
     target = tensors.check_device("q", q)
     context = context_of(context, target)
     recent = context.recent  # reload() replaces it
@@ -113,7 +114,7 @@ def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
             None, ordinal_of(target))):
         call = recent.find(key)  # made by prepare(): its o is copied into the wanted order
     if call is None:
-        call = _make_call(context, q, k, v, out, o_strides, keywords, scores)
+        call = _make_call(context, q, k, v, out, o_strides, keywords, scores, wants_logits)
         recent.keep(ordered, call)
     note(call.plan)
     return call
@@ -127,7 +128,7 @@ def _computed(follows_q, given):
     if given["deterministic"] is not None:
         is_deterministic(given["deterministic"])  # refuses other values; only gradients use it
     flag_or_none("pad_head_dim", given["pad_head_dim"])
-    return_lse = flag("return_lse", given["return_lse"])
+    return_lse, wants_logits = (flag(name, given[name]) for name in ("return_lse", "return_max_logits"))
     if type(dropout_p) is not float and dropout_p is not None:
         given["dropout_p"] = dropout_p = rate_of(dropout_p)
     graph = needs_op(q, k, v)
@@ -141,20 +142,23 @@ def _computed(follows_q, given):
     scales = tuple(given[name] for name in SCALES)
     refuse_gradients((("q", q), ("k", k), ("v", v), ("out", out), *zip(SCALES, scales), *learned.items()))
     if is_between(q, k, v):
-        return cut(attention(**widened_arguments(given)), v, out, return_lse), None
+        return cut(attention(**widened_arguments(given)), v, out), None
     scores = scores_of({**given, "seed": seed_for(q, dropout_p, given["seed"])} if dropout_p else given)
     if out is None and scores is not None and scores.learned():
         return torch_state.load_train().train({**given, "return_lse": return_lse}), None
     keywords = {name: given[name] for name in OF_PROBLEM}
     o_strides = _strides_like(q, v) if follows_q and len(q.shape) == len(v.shape) == 4 else None
-    call = _call_of(context, q, k, v, out, o_strides, choices_of(**keywords), keywords, scores)
+    call = _call_of(context, q, k, v, out, o_strides, choices_of(**keywords), keywords, scores, wants_logits)
     o = _empty(q, call.out_shape, call.out_strides, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
     operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
+    logits = tensors.empty(q, (q.shape[2],), call.lse_dtype) if wants_logits else None
+    if wants_logits:
+        operands.o_scale = module.Scale(tensors.address("max_logits", logits, True), 0, 1, 0, 1)
     call.plan.enqueue(operands, stream)
-    result = (o, lse) if return_lse else o
+    result = (o, *(x for x in (lse, logits) if x is not None)) if return_lse or wants_logits else o
     if scores is not None and not scores.may_be_repeated() or dropout_p and not tensors.is_torch(given["seed"]):
         return result, None  # a number as seed rarely repeats
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
@@ -166,7 +170,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
               dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
               mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None,
               mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
-              deterministic=None):
+              deterministic=None, return_max_logits=False):
     """Returns softmax(scale * q k^T + mask) v, computed on the tensors' device.
 
     PyTorch's autograd gets first derivatives with respect to q, k, v, bias, relative_bias, alibi_slopes, sinks and the
@@ -193,6 +197,10 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     Returns o [batch, seqlen_q, num_heads_q, head_dim_v], or `out`. With return_lse returns (o, lse); lse is the natural
     logarithm of each row's sum of exponentials, fp32 [batch, num_heads_q, seqlen_q]. A row that sees no key has o = 0
     and lse = -inf.
+    return_max_logits: the result has one more tensor at its end: max_logits, fp32 [num_heads_q], for QK-Clip. It is
+    the maximum of scale * q k^T over all rows of all batch entries and the keys that they see, without sinks; -inf if
+    they see none. Refused with 8-bit tensors, and with softcap, score_mod, biases and slopes, which change scores. It
+    has no gradient.
     Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call.
 
     8-bit tensors (quantise() makes them): q is e4m3; k and v are e4m3 or e5m2. NumPy arrays are uint8, with dtype (and
@@ -248,7 +256,8 @@ _checked, _attend, DEFAULTS = attention.__wrapped__, attention.quick, defaults_o
 OF_GRADIENTS = {
     name: default
     for name, default in DEFAULTS.items()
-    if name not in ("out", "return_lse", "dtype", "dtype_kv", "out_dtype", "v_layout", "scale_block", *SCALES)}
+    if name not in ("out", "return_lse", "return_max_logits", "dtype", "dtype_kv", "out_dtype", "v_layout",
+                    "scale_block", *SCALES)}
 
 
 def _of_adapter(follows_q, q, k, v, *rest, **choices):
@@ -260,7 +269,7 @@ def _of_adapter(follows_q, q, k, v, *rest, **choices):
 
 def _shown(result, change):
     """Returns attention()'s result with change(o) in place of o."""
-    return (change(result[0]), result[1]) if isinstance(result, tuple) else change(result)
+    return (change(result[0]), *result[1:]) if isinstance(result, tuple) else change(result)
 
 
 def _heads_first(*arguments, **choices):

@@ -148,12 +148,12 @@ def widened_arguments(arguments):
         "scale": q.shape[3]**-0.5 if scale is None else softmax_scale(scale)}
 
 
-def cut(result, given_v, out, return_lse):
+def cut(result, given_v, out):
     """Returns attention()'s result for the given tensors, from its result for widened_arguments()."""
-    o, lse = result if return_lse else (result, None)
+    o, *rest = result if isinstance(result, tuple) else (result,)
     o = o[..., :given_v.shape[3]]
     if out is not None:
         if not preparing():
             out[...] = o
         o = out
-    return (o, lse) if return_lse else o
+    return (o, *rest) if rest else o

@@ -308,6 +308,9 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
     elif empty_lse:
         fresh.append(_new(q, (0,), call.lse_dtype))
         results.append(-len(fresh))
+    if arguments["return_max_logits"]:
+        fresh.append(_new(q, (q.shape[2],), call.lse_dtype, _at("o_scale")))
+        results.append(-len(fresh))
     if None in fresh:
         return None
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

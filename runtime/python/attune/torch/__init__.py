@@ -2,9 +2,9 @@
 """attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. examples/guide/torch.md shows their
 use.
 
-The ops are attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and from
-cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. attention() imports this module
-itself inside torch.compile, on FakeTensors and below dispatch modes.
+The ops are attention, attention_max_logits, attention_out, attention_backward, score_gradient, quantise, block_map and
+merge, and from cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. attention()
+imports this module itself inside torch.compile, on FakeTensors and below dispatch modes.
 
 One schema serves all features: a text that spec() writes (spec.py) holds all arguments that are not tensors. The ops
 return new tensors; o and lse are contiguous whatever strides q has. Only attention has gradients (autograd.py):
@@ -46,6 +46,8 @@ _SEEDS = "SymInt? seed=None, SymInt? offset=None, Tensor? seed_tensor=None, Tens
 _SCHEMAS = {
     "attention": "(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, "
     f"{_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
+    "attention_max_logits": "(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, "
+    f"{_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse, Tensor max_logits)",
     "attention_out": "(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, "
     f"{_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}, Tensor(a!) o, Tensor(b!)? lse=None) -> ()",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, "
@@ -133,6 +135,14 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
     return (o if o.is_contiguous() else o.contiguous()), lse  # o of a padded head dim is a view
 
 
+def _max_logits_impl(q, k, v, *, return_lse=True, captures=None, scalars=None, block_map=None, spec="", **given):
+    q, k, v = aligned(q), aligned(k), aligned(v)
+    scale = given.pop("scale", None)
+    keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
+    o, *lse, logits = _attend(q, k, v, scale=scale, return_lse=return_lse, return_max_logits=True, **keywords)
+    return o.contiguous(), lse[0] if lse else torch.empty_like(_no_lse(q.device)), logits
+
+
 def _attention_out_impl(q, k, v, *, o, lse=None, spec="", captures=None, scalars=None, block_map=None, **given):
     keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     result = _attention.attention(q, k, v, out=o, return_lse=lse is not None, **keywords)
@@ -162,6 +172,10 @@ def _check_fake(q, k, v, given):
 def _attention_fake(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, **given):
     _check_fake(q, k, v, given)
     return _o_and_lse(q, v, spec, return_lse)
+
+
+def _max_logits_fake(q, k, v, **given):
+    return *_attention_fake(q, k, v, **given), q.new_empty((q.shape[2],), dtype=torch.float32)
 
 
 def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=None, scalars=None, **given):
@@ -315,7 +329,8 @@ def _refuse_transform(name):
 
 
 _IMPLS = {
-    "attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
+    "attention": (_attention_impl, _attention_fake), "attention_max_logits": (_max_logits_impl, _max_logits_fake),
+    "attention_out": (_attention_out_impl, _attention_out_fake),
     "attention_backward": (_backward_impl, _backward_fake),
     "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake),
     "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake), **_cache_ops.IMPLS}
@@ -330,11 +345,13 @@ def _define():
         torch.library.register_fake(f"attune::{name}", fake, lib=_library)
         _library.impl(name, _refuse_transform(name), "FuncTorchDynamicLayerFrontMode")
     ops = torch.ops.attune
-    _library.impl("attention", _autograd.attention_kernel(ops.attention.default, hidden), "Autograd", with_keyset=True)
+    for name in ("attention", "attention_max_logits"):
+        op = getattr(ops, name).default
+        _library.impl(name, _autograd.attention_kernel(op, hidden), "Autograd", with_keyset=True)
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            _library.impl(name, _cast_first(op), key, with_keyset=True)
     for name in ("attention_backward", "score_gradient"):
         _library.impl(name, _autograd.backward_kernel(getattr(ops, name).default), "Autograd", with_keyset=True)
-    for key in ("AutocastCPU", "AutocastCUDA"):
-        _library.impl("attention", _cast_first(torch.ops.attune.attention.default), key, with_keyset=True)
 
 
 _define()

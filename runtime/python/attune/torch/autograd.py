@@ -56,14 +56,15 @@ def _check_recorded(q, k, v, keywords):
 
 
 class AttuneAttentionOp(torch.autograd.Function):
-    """torch.ops.attune.attention as an autograd function."""
+    """torch.ops.attune.attention or attention_max_logits as an autograd function."""
 
     @staticmethod
     def forward(ctx, call, q, k, v, *learned):
         op, keyset, return_lse, keywords, hidden, ctx.learned = call
         keywords = _with(keywords, dict(zip(ctx.learned, learned)))
         with hidden():
-            o, lse = _below(op, keyset, q, k, v, return_lse=True, **keywords)
+            o, lse, *logits = _below(op, keyset, q, k, v, return_lse=True, **keywords)
+        ctx.mark_non_differentiable(*logits)
         ctx.set_materialize_grads(False)
         ctx.keywords = {
             name: value
@@ -71,10 +72,10 @@ class AttuneAttentionOp(torch.autograd.Function):
         named = {name: value for name, value in keywords.items() if isinstance(value, torch.Tensor)}
         ctx.names = tuple(named)
         ctx.save_for_backward(q, k, v, o, lse, *named.values(), *(keywords.get("captures") or ()))
-        return (o, lse) if return_lse else o
+        return (o, lse, *logits) if return_lse or logits else o
 
     @staticmethod
-    def backward(ctx, dout, dlse=None):
+    def backward(ctx, dout, dlse=None, _=None):
         asked = "".join(name for name, needed in zip("qkv", ctx.needs_input_grad[1:]) if needed)
         if dout is None and dlse is None:
             return (None,) * (4 + len(ctx.learned))
@@ -124,7 +125,10 @@ def attention_kernel(op, hidden):
         rest = {name: value for name, value in keywords.items() if name not in learned}
         call = op, keyset, return_lse, rest, hidden, tuple(learned)
         result = AttuneAttentionOp.apply(call, q, k, v, *learned.values())
-        return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))
+        if return_lse:
+            return result
+        o, *rest = result if isinstance(result, tuple) else (result,)
+        return (o, o.new_empty((0,), dtype=torch.float32), *rest[1:])
 
     return attention
 

@@ -225,9 +225,11 @@ def _check_dense(**operands):
         tensors.check_dense(name, x)
 
 
-def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
+def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, return_max_logits=False, **choices):
     """Implements attention() through the op."""
     return_lse = flag("return_lse", return_lse)
+    if flag("return_max_logits", return_max_logits):
+        return _with_logits(q, k, v, out, return_lse, mask=mask, window=window, scale=scale, **choices)
     _check_dense(q=q, k=k, v=v)
     given = _keywords(q, k, mask=mask, window=window, scale=scale, **_with_tensors(choices))
     if out is None:
@@ -236,6 +238,17 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
         o, lse = out, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32) if return_lse else None
         torch.ops.attune.attention_out(q, k, v, o=o, lse=lse, **given)
     return (o, lse) if return_lse else o
+
+
+def _with_logits(q, k, v, out, return_lse, **choices):
+    _check_dense(q=q, k=k, v=v)
+    for name in SCALES:
+        if choices.get(name) is not None:
+            raise ValueError(f"{name} is given and return_max_logits is True; 8-bit tensors have no max_logits")
+    given = _keywords(q, k, **_with_tensors(choices))
+    o, lse, logits = torch.ops.attune.attention_max_logits(q, k, v, return_lse=return_lse, **given)
+    o = o if out is None else copied(out, o)
+    return (o, lse, logits) if return_lse else (o, logits)
 
 
 def train(**arguments):
@@ -308,9 +321,9 @@ def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
     """Implements the function of ops/attention.py through the op."""
     fit_q, fit_k, fit_v = fitted(q, k, v)
     result = attend(fit_q.transpose(1, 2), fit_k.transpose(1, 2), fit_v.transpose(1, 2), mask, scale=scale, **choices)
-    o, lse = result if isinstance(result, tuple) else (result, None)
+    o, *rest = result if isinstance(result, tuple) else (result,)
     o = in_order_of(q, o.transpose(1, 2))
-    return o if lse is None else (o, lse)
+    return (o, *rest) if rest else o
 
 
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
