@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""prefix_tree() and its mask: a packed tree gives each of its sequences what the sequence has alone, gradients too. Skips
-aloud (status 77) without NumPy."""
+"""prefix_tree() and its mask: a packed tree gives each of its sequences what the sequence has alone, gradients too.
+Skips aloud (status 77) without NumPy."""
 import random
 import unittest
 
@@ -49,7 +49,8 @@ class PrefixTreeTest(unittest.TestCase):
                 np.testing.assert_allclose(o[:, own], alone_o[:, -lengths[node]:], atol=2e-6)
                 of_node = np.zeros_like(alone_o)  # dout of the node's tokens alone
                 of_node[:, -lengths[node]:] = dout[:, own]
-                alone_dq, alone_dk, alone_dv = attune.attention_backward(of_node, *alone, alone_o, alone_lse, is_causal=True)
+                alone_dq, alone_dk, alone_dv = attune.attention_backward(of_node, *alone, alone_o, alone_lse,
+                                                                         is_causal=True)
                 np.testing.assert_allclose(dq[:, own], alone_dq[:, -lengths[node]:], atol=2e-5)
                 dk_sum[:, tokens] += alone_dk
                 dv_sum[:, tokens] += alone_dv

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of tokens that form trees. prefix_tree(), prefix_tree_mask(): sequences that share prefixes, packed into one for
-training. tree_mask(): drafted tokens, as speculative decoding verifies them."""
+"""Masks of tokens that form trees. prefix_tree(), prefix_tree_mask(): sequences that share prefixes, packed into one
+for training. tree_mask(): drafted tokens, as speculative decoding verifies them."""
 from collections import namedtuple
 from itertools import accumulate
 
@@ -11,12 +11,12 @@ PrefixTree = namedtuple("PrefixTree", "ends positions")
 
 
 def prefix_tree(parents, lengths):
-    """Returns the PrefixTree of sequences that share prefixes and are packed into one, so that each prefix is there once.
+    """Returns the PrefixTree of sequences that share prefixes and are packed into one, where each prefix is there once.
 
-    Node i of the trees has lengths[i] tokens, which follow those of node parents[i]; -1: node i begins a tree. Nodes come
-    in depth-first order, each before all that follow it.
-    ends[t]: one past the last token that sees token t, for prefix_tree_mask(). positions[t]: the place of token t in its
-    own sequence, counted from 0, for rotary angles. Both have an int for each token.
+    Node i of the trees has lengths[i] tokens, which follow those of node parents[i]; -1: node i begins a tree. Nodes
+    come in depth-first order, each before all that follow it.
+    ends[t]: one past the last token that sees token t, for prefix_tree_mask(). positions[t]: the place of token t in
+    its own sequence, counted from 0, for rotary angles. Both have an int for each token.
     Raises ValueError for other parents, orders and lengths."""
     if len(parents) != len(lengths):
         raise ValueError(f"lengths has {len(lengths)} nodes; must have {len(parents)}, as parents does")
@@ -26,8 +26,8 @@ def prefix_tree(parents, lengths):
         if length < 0:
             raise ValueError(f"lengths[{node}] is {length}; must be 0 or more")
         if parent != -1 and parent not in path:
-            raise ValueError(f"parents[{node}] is {parent}; must be -1 or on the way to node {node - 1} ({path}), since "
-                             "nodes come in depth-first order")
+            raise ValueError(f"parents[{node}] is {parent}; must be -1 or on the way to node {node - 1} ({path}), "
+                             "since nodes come in depth-first order")
         while path and path[-1] != parent:
             ends[path.pop()] = begins[node]
         depths.append(depths[parent] + lengths[parent] if path else 0)
@@ -42,8 +42,8 @@ def prefix_tree(parents, lengths):
 def prefix_tree_mask(ends):
     """Returns a mask_mod for attention() of packed prefix trees. A token sees itself and those before it on its path.
 
-    ends: int32 [batch, seqlen], prefix_tree().ends of each batch entry, on the device of q. It is read there: a captured
-    graph may change it. Give no is_causal with it. Raises ValueError for other dtypes and shapes."""
+    ends: int32 [batch, seqlen], prefix_tree().ends of each batch entry, on the device of q. It is read there: a
+    captured graph may change it. Give no is_causal with it. Raises ValueError for other dtypes and shapes."""
     if len(ends.shape) != 2 or tensors.dtype_text(ends.dtype) != "int32":
         raise ValueError(
             f"ends is {tensors.dtype_text(ends.dtype)} of shape {tuple(ends.shape)}; must be int32 [batch, seqlen]")
