@@ -29,7 +29,7 @@ FOLDER_FILES = 40
 CRUMB_LINES = 30
 CRUMB_SHARE = 0.08  # of all product files
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 129540, "tests": 85050, "data": 4260}
+BUDGETS = {"product": 130030, "tests": 85100, "data": 4270}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 

@@ -129,13 +129,17 @@ bool row_has_lines(const KernelSpec& spec) {
   return spec.head_dim_qk > columns && spec.head_dim_qk % columns == 0;
 }
 
+// Returns the most rows of an item. Only kernels of 4-bit caches have the knob.
+int rows_of_item(const Config& config) { return static_cast<int>(config.get("rows", kDecodeRows)); }
+
 int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
   const int factors = factor_bytes(spec, config);
   const int keys = has_lists(spec) ? decode_key_bytes(as_int(config, "keys")) : 0;
   const DecodeColumns own = columns_of(spec);
   return decode_shared(warps, warps / warps_of_ring(config), kv_slots, slot_bytes(spec, config),
-                       own.qk, decode_exchange_bytes(as_int(config, "keys"), own.warps))
+                       own.qk, rows_of_item(config),
+                       decode_exchange_bytes(as_int(config, "keys"), own.warps))
              .bytes +
          warps * kv_slots * (factors + keys);
 }
@@ -148,14 +152,15 @@ int register_limit(const Config& config) {
 int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
   const DecodeColumns own = columns_of(spec);
-  const int of_q = decode_keeps_q(own.qk) ? 0 : own.qk / 4;
+  const int rows = rows_of_item(config), tiles = rows / 8;
+  const int of_q = decode_keeps_q(own.qk, rows) ? 0 : own.qk / 8 * tiles;
   const int conversions = (is_narrow(spec.dtype_kv) ? kRegistersOfConversions : 0) +
                           (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
                     (spec.cache.packed_q || spec.cache.packed_kv ? kRegistersOfPacking : 0) +
                     (has_lists(spec) ? kRegistersOfLists : 0);
-  return std::min(kMostRegisters,
-                  of_q + own.v / 2 + as_int(config, "keys") / 2 + others + conversions + loads);
+  return std::min(kMostRegisters, of_q + own.v / 4 * tiles + as_int(config, "keys") / 4 * tiles +
+                                      others + conversions + loads);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
@@ -178,8 +183,6 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
-            if (is_4_bit(spec.dtype_kv))
-              return fmt::format("loads is {}; rows of 4 bits come without boxes", loads);
             const int columns = columns_of_panel(spec);
             const DecodeColumns own = columns_of(spec);
             if (own.qk % columns != 0 || own.v % columns != 0)
@@ -204,7 +207,7 @@ std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch
 
 Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
   return {"shared memory",
-          {"warps", "keys", "kv_slots", "blocks_per_sm", "loads", "heads"},
+          {"warps", "keys", "kv_slots", "blocks_per_sm", "loads", "heads", "rows"},
           [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
 }
 
@@ -255,7 +258,7 @@ Constraint teams_fill_blocks(const KernelSpec& spec) {
 
 Constraint registers_suffice(const KernelSpec& spec) {
   return {"registers",
-          {"warps", "keys", "blocks_per_sm", "loads"},
+          {"warps", "keys", "blocks_per_sm", "loads", "rows"},
           [spec](const Config& config) -> std::optional<std::string> {
             const int needed = registers_needed(spec, config), limit = register_limit(config);
             if (needed <= limit) return std::nullopt;
@@ -276,9 +279,9 @@ int64_t gangs_of(const Config& config, const KernelSpec& spec, const DeviceFacts
 // Returns the number of groups of items; a gang takes a group together.
 int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
   const int64_t heads = config.at("heads");
-  return std::max<int64_t>(1,
-                           shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
-                               decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+  return std::max<int64_t>(1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
+                                  decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio,
+                                                   rows_of_item(config)));
 }
 int64_t tiles_of(const Config& config, const Shape& shape) {
   return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
@@ -332,6 +335,17 @@ Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& s
           static_cast<double>(parts)};
 }
 
+// Returns microseconds of an H200 that a warp takes for a tile of 4 bits, whose conversions take
+// longer than its loads. Fitted to 167 trials of three shapes.
+double step_of_4_bits(const KernelSpec& spec, const Config& config) {
+  double step = (config.at("rows") == 8 ? 0.24 : 0.38) + 0.034 * as_int(config, "keys");
+  if (spec.dtype_kv == Dtype::kE2m1) step *= 1.1;
+  if (spec.cache.kv_factors == KvFactors::kColumns16) step *= 1.12;
+  if (config.at("loads") == kRows || config.at("loads") == kTogether) step *= 2;
+  if (config.at("warps") * config.at("blocks_per_sm") > 8) step *= 1.5;  // few registers are left
+  return step * (spec.head_dim_qk + spec.head_dim_v) / 256;
+}
+
 class DecodeSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "decode_sm80"; }
@@ -354,24 +368,28 @@ class DecodeSm80 final : public KernelTemplate {
     const bool own_bits = spec.cache.batch_invariant;  // tiles and joins affect bits
     const Values keys = own_bits ? Values{16} : Values{16, 32};
     const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
-    return SearchSpace(
-        {{"loads",
-          {2, 3, 1, 0},
-          "0: cp.async, 1: a bulk copy per row, 2: TMA boxes of keys, 3: TMA boxes of heads"},
-         {"keys", keys, "keys per tile"},
-         {"warps", {8, 4, 12, 16, 2}, "warps per block"},
-         {"team", teams, "warps that share a piece"},
-         {"heads", {1, 2, 4, 8}, "teams that read the same keys, each for one head"},
-         {"kv_slots", {2, 3, 4, 6}, "tiles in flight per warp"},
-         {"blocks_per_sm", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
-         {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "minimum of tiles per team"},
-         {"tile_overhead", own_bits ? Values{4} : Values{4, 1, 8},
-          "overhead of a work item, in tiles"},
-         {"waits", own_bits ? Values{0} : Values{0, 1},
-          "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
-          "waits"}},
-        {loads_suit(spec, arch), teams_fill_blocks(spec), one_gang_waits(spec),
-         registers_suffice(spec), memory_suffices(spec, arch)});
+    std::vector<Knob> knobs{
+        {"loads",
+         {2, 3, 1, 0},
+         "0: cp.async, 1: a bulk copy per row, 2: TMA boxes of keys, 3: TMA boxes of heads"},
+        {"keys", keys, "keys per tile"},
+        {"warps", {8, 4, 12, 16, 2}, "warps per block"},
+        {"team", teams, "warps that share a piece"},
+        {"heads", {1, 2, 4, 8}, "teams that read the same keys, each for one head"},
+        {"kv_slots", {2, 3, 4, 6}, "tiles in flight per warp"},
+        {"blocks_per_sm", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
+        {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "minimum of tiles per team"},
+        {"tile_overhead", own_bits ? Values{4} : Values{4, 1, 8},
+         "overhead of a work item, in tiles"},
+        {"waits", own_bits ? Values{0} : Values{0, 1},
+         "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
+         "waits"}};
+    if (is_4_bit(spec.dtype_kv))
+      knobs.insert(knobs.begin() + 1,
+                   {"rows", own_bits ? Values{16} : Values{8, 16}, "most rows of Q of an item"});
+    return SearchSpace(std::move(knobs),
+                       {loads_suit(spec, arch), teams_fill_blocks(spec), one_gang_waits(spec),
+                        registers_suffice(spec), memory_suffices(spec, arch)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -393,6 +411,7 @@ class DecodeSm80 final : public KernelTemplate {
                                     bool_constant("kValuesInKeys", spec.cache.v_in_k)};
     if (is_wide(spec)) constants.push_back({"bool", "kWideHeads", "true"});
     if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
+    if (!config.has("rows")) constants.push_back({"int", "kRows", std::to_string(kDecodeRows)});
     return constants;
   }
 
@@ -425,8 +444,9 @@ class DecodeSm80 final : public KernelTemplate {
     const Shape shape = line_shape(spec, of_call);
     const int64_t blocks = device.sm_count * config.at("blocks_per_sm");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
-    const int64_t items = shape.batch * shape.num_heads_kv *
-                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t items =
+        shape.batch * shape.num_heads_kv *
+        decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio, rows_of_item(config));
     const int64_t keys = config.at("keys");
     const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
     // The kernel counts positions along all tiles.
@@ -442,7 +462,8 @@ class DecodeSm80 final : public KernelTemplate {
     return {.steps = {{.grid_x = grid_extent(blocks)}},
             .workspace = {{.columns = items * shares},
                           {.columns = decode_part_floats(
-                               decode_part_rows(static_cast<int>(shape.seqlen_q), spec.gqa_ratio),
+                               decode_part_rows(static_cast<int>(shape.seqlen_q), spec.gqa_ratio,
+                                                rows_of_item(config)),
                                columns_of(spec).v),
                            .rows = slots}}};
   }
@@ -477,7 +498,9 @@ class DecodeSm80 final : public KernelTemplate {
       rate *= 0.97;  // few registers are left, and more warps gain nothing
     if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
-    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / kv_slots);
+    const double step = is_4_bit(spec.dtype_kv)
+                            ? step_of_4_bits(spec, config)
+                            : std::max(kChain * as_int(config, "keys") / 16, kLatency / kv_slots);
     const double chain = deal.tiles / team * step;
     // Waiting saves time if all parts end at once.
     const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;

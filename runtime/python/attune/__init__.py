@@ -31,8 +31,9 @@ from .core.library import Error, version
 from .core.problem import problem_text
 from .score.block_maps import BlockMap
 from .score.dropout import dropout_mask, dropout_rate
-from .score.programs import mask_mod, score_mod, tree_mask
+from .score.programs import mask_mod, score_mod
 from .score.scores import alibi_slopes
+from .score.trees import PrefixTree, prefix_tree, prefix_tree_mask, tree_mask
 from .ops.append import append_kv
 from .ops.attention import attention
 from .ops.backward import attention_backward
@@ -49,12 +50,12 @@ from .ops.score_gradient import score_gradient
 
 __version__ = version()
 __all__ = [
-    "BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward",
-    "attention_kvcache", "block_map", "cascade", "dropout_mask", "dropout_rate", "index_scores", "mask_mod", "merge",
-    "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache",
-    "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
-    "register_transformers", "rotary_table", "score_gradient", "score_mod", "top_k", "tree_mask", "tune",
-    "tune_on_first_use", "version", "why"]
+    "BlockMap", "Context", "Error", "Plan", "PrefixTree", "alibi_slopes", "append_kv", "attention",
+    "attention_backward", "attention_kvcache", "block_map", "cascade", "dropout_mask", "dropout_rate",
+    "index_scores", "mask_mod", "merge", "patch_diffusers", "pin_digest", "prefix_tree", "prefix_tree_mask",
+    "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge", "prepare_quantise",
+    "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers", "rotary_table",
+    "score_gradient", "score_mod", "top_k", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
 
 
 def _load_graph():

@@ -61,7 +61,8 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, LineR
                                                  DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = line_count(requests, parts.base);
   range->tile_overhead = kTileOverhead;
-  range->items = head_groups(parts.base) * decode_row_tiles(line_rows(parts.base), kGqaRatio);
+  range->items =
+      head_groups(parts.base) * decode_row_tiles(line_rows(parts.base), kGqaRatio, kRows);
   range->even = 0;
   range->cut_each(kKeys);
   int total = 0, most = 0;
@@ -96,7 +97,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, LineR
 template <bool kByFlags>
 class SplitJoin;
 
-// An item: up to 16 rows of q, token by token, with the heads of each token side by side.
+// An item: up to kRows rows of q, token by token, with the heads of each token side by side.
 struct DecodeItem : ItemRow {
   DecodeRequest request;
   int number, kv_head, first;  // first: index of its first row among the rows of kv_head
@@ -107,10 +108,10 @@ struct DecodeItem : ItemRow {
   __device__ __forceinline__ DecodeItem(const KernelParts& parts, LineRequests& requests,
                                         const DecodePiece& piece)
       : ItemRow(requests, piece.request), request(requests[piece.request]), number(piece.request) {
-    const int tiles = decode_row_tiles(line_rows(parts.base), kGqaRatio);
+    const int tiles = decode_row_tiles(line_rows(parts.base), kGqaRatio, kRows);
     kv_head = piece.item / tiles * kHeads + head_in_gang();
-    first = piece.item % tiles * kDecodeRows;
-    rows = rows_of_gang = min(kDecodeRows, request.rows * kGqaRatio - first);
+    first = piece.item % tiles * kRows;
+    rows = rows_of_gang = min(kRows, request.rows * kGqaRatio - first);
     if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
     ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
     if constexpr (kColumnWarps > 1) ticket = ticket * kColumnWarps + column_warp();

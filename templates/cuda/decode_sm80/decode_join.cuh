@@ -5,7 +5,7 @@
 // so that results do not depend on which team it is.
 #pragma once
 
-#include "cuda/decode_sm80/decode_products.cuh"
+#include "cuda/decode_sm80/decode_products.cuh"  // unless kGroupFactors, else nibble_products.cuh
 #include "cuda/decode_sm80/split_join_by_counter.cuh"  // where kWaits == 0
 #include "cuda/decode_sm80/split_join_by_flags.cuh"    // where kWaits == 1
 #include "cuda/parts/none/cache_features.cuh"
@@ -61,9 +61,9 @@ class DecodeJoin {
     return make_float2(stats.maximum, stats.sum);
   }
   __device__ __forceinline__ float* slot(int number) const {
-    const long long items = static_cast<long long>(line_room(parts_.base)) *
-                            parts_.base.num_heads_kv *
-                            decode_row_tiles(line_rows(parts_.base), kGqaRatio) * kColumnWarps;
+    const long long items =
+        static_cast<long long>(line_room(parts_.base)) * parts_.base.num_heads_kv *
+        decode_row_tiles(line_rows(parts_.base), kGqaRatio, kRows) * kColumnWarps;
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
            static_cast<long long>((number * kHeads + head_in_gang()) * kColumnWarps +
@@ -71,7 +71,7 @@ class DecodeJoin {
                part_floats();
   }
   __device__ __forceinline__ int part_rows() const {
-    return decode_part_rows(line_rows(parts_.base), kGqaRatio);
+    return decode_part_rows(line_rows(parts_.base), kGqaRatio, kRows);
   }
   __device__ __forceinline__ int part_floats() const {
     return static_cast<int>(decode_part_floats(part_rows(), kColumns.v));
@@ -87,10 +87,10 @@ class DecodeJoin {
   __device__ __forceinline__ void join_stats(int rows, const DecodeProducts& products) {
     const int lane = team_thread() % 32, warp = team_warp();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = products.sum(half);
-      if (lane % 4 == 0)
-        stats_[warp * kDecodeRows + lane / 4 + 8 * half] = {products.maximum(half), sum};
+    for (int i = 0; i < DecodeProducts::kRowsOfLane; ++i) {
+      const float sum = products.sum(i);
+      if (DecodeProducts::has_sums(lane))
+        stats_[warp * kDecodeRows + DecodeProducts::row_of(lane, i)] = {products.maximum(i), sum};
     }
     sync_team();
     const int row = team_thread();
@@ -117,27 +117,28 @@ class DecodeJoin {
     const int lane = team_thread() % 32, warp = team_warp();
     const int columns =
         min(kColumns.v, kDecodeJoinFloats / rows / Products::kTileColumns * Products::kTileColumns);
-    float factor[2];
+    constexpr int kRowsOfLane = DecodeProducts::kRowsOfLane;
+    float factor[kRowsOfLane];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      factor[half] = row < rows ? exp2_approx(products.maximum(half) - of_team(row).maximum) : 0.0f;
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const int row = DecodeProducts::row_of(lane, i);
+      factor[i] = row < rows ? exp2_approx(products.maximum(i) - of_team(row).maximum) : 0.0f;
     }
     for (int first = 0; first < kColumns.v; first += columns) {
       if (first > 0) sync_team();
       float* const own = values_ + warp * kDecodeJoinFloats;
 #pragma unroll
-      for (int n = 0; n < kOutputTiles; ++n) {
-        const int column = Products::first_column(n) - first;
+      for (int n = 0; n < DecodeProducts::kPairs; ++n) {
+        const int column = DecodeProducts::first_column(n) - first;
         if (column < 0 || column >= columns) continue;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = lane / 4 + 8 * half;
+        for (int i = 0; i < kRowsOfLane; ++i) {
+          const int row = DecodeProducts::row_of(lane, i);
           if (row < rows)
             *reinterpret_cast<float2*>(own + row * columns + column +
-                                       Products::lane_column(n, lane)) =
-                make_float2(products.output(n, half, 0) * factor[half],
-                            products.output(n, half, 1) * factor[half]);
+                                       DecodeProducts::lane_column(n, lane)) =
+                make_float2(products.output(n, i, 0) * factor[i],
+                            products.output(n, i, 1) * factor[i]);
         }
       }
       sync_team();

@@ -32,8 +32,8 @@ class DecodeLoads {
         nibbles_(parts.base),
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // If several items read the same keys, these keys should stay in L2.
-        policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
-                                                              : evict_first_policy()) {}
+        policy_(parts.base.seqlen_q * kGqaRatio > kRows ? evict_normal_policy()
+                                                        : evict_first_policy()) {}
 
   // Begins with the first tile of `walk`.
   __device__ __forceinline__ void start(const DecodeWalk& walk) {
@@ -83,6 +83,8 @@ class DecodeLoads {
   // the number of times that the slot was requested before.
   __device__ __forceinline__ void issue(int number, unsigned round = 0) {
     if (more_) {
+      // Loaded before the copies are issued, so that little time is left to wait for it.
+      const int beyond = kHasPages ? page_of<false>(tile_ + 2 * kTeam) : 0;
       if constexpr (kLoads == 0) copy_tile(slot(number));
       if constexpr (kLoads == 1) copy_rows(slot(number), barrier(number));
       if constexpr (kLoads == 2) copy_boxes(slot(number), barrier(number));
@@ -92,19 +94,20 @@ class DecodeLoads {
         copy_share(slot(number), barrier(number));
       }
       tile_ += kTeam;
-      advance<false>();
+      advance<false>(beyond);
     }
     if constexpr (kLoads == 0) cp_async_commit();
   }
 
  private:
-  // Moves to the next tile, if there is one, and to the page of its keys.
+  // Moves to the next tile, if there is one, and to the page of its keys. `beyond`: the unchecked
+  // page id of the tile after that, if it belongs to the same piece.
   template <bool kThroughL2>
-  __device__ __forceinline__ void advance() {
+  __device__ __forceinline__ void advance(int beyond = 0) {
     if (tile_ < end_) {
       if constexpr (kHasPages) {
         page_ = ahead_;
-        ahead_ = page_of<kThroughL2>(tile_ + kTeam);
+        ahead_ = beyond;
       }
       return;
     }
@@ -144,7 +147,7 @@ class DecodeLoads {
   __device__ __forceinline__ int page_of(int tile) const {
     const int key = min(tile * kKeys + own_key(), length_ - 1);
     const int* const row = parts_.cache.page_table + request_ * parts_.cache.page_table_stride;
-    return list_word<kThroughL2>(row + key / kPageRows);
+    return list_word<kThroughL2>(row + static_cast<unsigned>(key) / kPageRows);
   }
   // Returns the key of a tile whose page this lane finds. With kTogether it is a key of the warp's
   // share.
@@ -158,7 +161,9 @@ class DecodeLoads {
   }
 
   __device__ __forceinline__ int row_in_page(int key) const {
-    return kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+    return kHasPages       ? static_cast<int>(static_cast<unsigned>(key) % kPageRows)
+           : kHasKeyBegins ? first_key_ + key
+                           : key;
   }
   __device__ __forceinline__ const char* row_of(const OperandView& view, int page, int key) const {
     const int row = row_in_page(key);

@@ -89,7 +89,7 @@ constexpr int kValuesAt = kColumns.values_in_keys ? 0 : KTile::kBytes;
 
 constexpr DecodeShared kShared =
     decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps, kKvSlots, kValuesAt + VTile::kBytes,
-                  kColumns.qk, decode_exchange_bytes(kKeys, kColumnWarps));
+                  kColumns.qk, kRows, decode_exchange_bytes(kKeys, kColumnWarps));
 constexpr int kSlotBytes = kShared.slot_bytes;
 // Barriers of a ring. One per slot says that it is full; if warps share it, another says that all
 // have read it.

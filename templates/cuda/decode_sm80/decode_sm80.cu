@@ -20,7 +20,6 @@
 
 #include "cuda/decode_sm80/decode_join.cuh"
 #include "cuda/decode_sm80/decode_loads.cuh"  // unless kKeyLists, else listed_loads.cuh
-#include "cuda/decode_sm80/decode_products.cuh"
 #include "cuda/parts/kernel_parts.cuh"
 #include "cuda/parts/none/tensor_maps.cuh"
 #include "cuda/ptx/dependent_launch.cuh"

@@ -15,6 +15,7 @@ constexpr bool kHasKeyBegins = false;
 // True in kernels that have kScored. kScored chooses includes; kIsScored is in every kernel.
 constexpr bool kIsScored = false;
 constexpr bool kValuesInKeys = false;
+constexpr int kRows = 16;
 
 constexpr int kWarps = 8;
 constexpr int kTeam = 8;

@@ -5,6 +5,7 @@
 
 #include "cuda/decode_sm80/decode_slots.cuh"
 #include "cuda/decode_sm80/group_factors.cuh"  // where kGroupFactors, else none/
+#include "cuda/decode_sm80/score_fragments.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "shared/layouts/decode_layout.h"
 
@@ -32,21 +33,24 @@ class ListedKeyRing {
   const unsigned first_;
 };
 
-// The keys of the scores that a lane has: element i of score tile n.
+// The keys of the scores that a lane has: of element i, among eight keys.
 class TileKeys {
  public:
   __device__ __forceinline__ TileKeys(KeysAddress keys, int) {
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      const unsigned at = keys + (n * 8 + static_cast<int>(threadIdx.x) % 4 * 2) * 4;
-      keys_[n][0] = static_cast<int>(load_shared_word(at));
-      keys_[n][1] = static_cast<int>(load_shared_word(at + 4));
+    for (int eight = 0; eight < kKeys / 8; ++eight) {
+      const unsigned at = keys + (eight * 8 + Fragments::first_key()) * 4;
+#pragma unroll
+      for (int i = 0; i < kOfEight; ++i)
+        keys_[eight][i] = static_cast<int>(load_shared_word(at + i * 4));
     }
   }
-  __device__ __forceinline__ int at(int n, int i) const { return keys_[n][i % 2]; }
+  __device__ __forceinline__ int at(int eight, int i) const { return keys_[eight][i % kOfEight]; }
 
  private:
-  int keys_[kKeys / 8][2];
+  static constexpr int kOfEight = Fragments::kKeysOfEight;
+
+  int keys_[kKeys / 8][kOfEight];
 };
 
 }  // namespace attune

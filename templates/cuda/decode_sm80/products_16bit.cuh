@@ -18,17 +18,16 @@ struct CacheProducts<16> {
   static __device__ __forceinline__ unsigned q_word(unsigned two) { return two; }
   static __device__ __forceinline__ void arrange(unsigned&, unsigned&) {}
 
-  template <int kTiles, class Groups>
+  template <int kTiles>
   static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
                                                 const unsigned (&q)[1][4], const unsigned (&b)[4],
-                                                const Groups&, int, int) {
+                                                int, int) {
     mma<kMath>(scores[n], q[0], b[0], b[1]);
     mma<kMath>(scores[n + 1], q[0], b[2], b[3]);
   }
-  template <int kTiles, class Groups>
+  template <int kTiles>
   static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4],
-                                                const Groups&) {
+                                                const unsigned (&p)[4], const unsigned (&b)[4]) {
     mma<kMath>(output[n], p, b[0], b[1]);
     mma<kMath>(output[n + 1], p, b[2], b[3]);
   }

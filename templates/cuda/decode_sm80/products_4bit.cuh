@@ -3,19 +3,16 @@
 // codes in place of each 16-bit value, and becomes four registers:
 //   K  A register holds eight adjacent columns of a key. Columns i and i + 4 come out together, so
 //      q is read in that order: of 32 columns a lane has 8 * (lane % 4) to 8 * (lane % 4) + 7.
-//   V  A register holds four columns of two keys. A column of both keys comes out together, so four
-//      products make 32 columns. A lane's eight columns of O are adjacent, and go through the four
-//      tiles twice.
+//   V  A register holds four columns of two keys. A column of both keys comes out together, so two
+//      products make 32 columns.
 // Codes become fp16 by their bits, without conversions: int4 has offsets that one fma removes while
 // it multiplies by the factor; e2m1 has the format of fp16 with a smaller exponent. The values are
 // exact (shared/nibble_rows.h).
 #pragma once
 
 #include "cuda/decode_sm80/decode_slots.cuh"
-#include "cuda/decode_sm80/group_factors.cuh"
 #include "cuda/decode_sm80/products_8bit.cuh"
 #include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 
 namespace attune {
@@ -78,52 +75,6 @@ struct CacheProducts<4> {
     const unsigned low = permuted(first, second, 0x5410);
     second = permuted(first, second, 0x7632);
     first = low;
-  }
-
-  // `b`: for tile n columns of the first 32, then of the second, then both for tile n + 1.
-  template <int kTiles>
-  static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
-                                                const unsigned (&q)[4][4], const unsigned (&b)[4],
-                                                const KeyGroups& groups, int step, int steps) {
-#pragma unroll
-    for (int chunk = 0; chunk < 2; ++chunk) {
-      if (step + 2 * chunk >= steps) continue;
-#pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-        unsigned values[4];
-        nibbles_to_fp16(b[2 * tile + chunk], groups.at(n + tile, step / 2 + chunk), values);
-        mma<kMath>(scores[n + tile], q[2 * chunk], values[0], values[1]);
-        mma<kMath>(scores[n + tile], q[2 * chunk + 1], values[2], values[3]);
-      }
-    }
-  }
-
-  // `b`: 32 columns of keys 0 to 7, then of keys 8 to 15, then the next columns, as far as O has
-  // them.
-  template <int kTiles>
-  static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4],
-                                                const ValueGroups& groups) {
-#pragma unroll
-    for (int chunk = 0; chunk < 2; ++chunk) {
-      if (n + 4 * chunk >= kTiles) continue;
-      unsigned low[4], high[4];
-      nibbles_to_fp16(b[2 * chunk], groups.at(0, n / 4 + chunk), low);
-      nibbles_to_fp16(b[2 * chunk + 1], groups.at(1, n / 4 + chunk), high);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) mma<kMath>(output[n + 4 * chunk + i], p, low[i], high[i]);
-    }
-  }
-
-  static __device__ __forceinline__ constexpr int first_column(int n) { return n / 4 * 32; }
-  static __device__ __forceinline__ int lane_column(int n, int lane) {
-    return lane % 4 * 8 + n % 4 * 2;
-  }
-  template <int kTiles>
-  static __device__ __forceinline__ float output(const float (&output)[kTiles][4], int n, int half,
-                                                 int column) {
-    const int of_lane = n % 4 * 2 + column;
-    return output[n / 4 * 4 + of_lane % 4][2 * half + of_lane / 4];
   }
 };
 

@@ -49,10 +49,10 @@ struct CacheProducts<8> {
   static __device__ __forceinline__ void arrange(unsigned&, unsigned&) {}
 
   // `b`: for tile n the columns of the first step, then of the second, then both for tile n + 1.
-  template <int kTiles, class Groups>
+  template <int kTiles>
   static __device__ __forceinline__ void add_qk(float (&scores)[kTiles][4], int n,
                                                 const unsigned (&q)[2][4], const unsigned (&b)[4],
-                                                const Groups&, int of_load, int steps) {
+                                                int of_load, int steps) {
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       if (of_load + step >= steps) continue;
@@ -67,10 +67,9 @@ struct CacheProducts<8> {
 
   // `b`: 16 columns of keys 0 to 7, then of keys 8 to 15, then the next columns, as far as O has
   // them.
-  template <int kTiles, class Groups>
+  template <int kTiles>
   static __device__ __forceinline__ void add_pv(float (&output)[kTiles][4], int n,
-                                                const unsigned (&p)[4], const unsigned (&b)[4],
-                                                const Groups&) {
+                                                const unsigned (&p)[4], const unsigned (&b)[4]) {
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
       if (n + 2 * chunk >= kTiles) continue;

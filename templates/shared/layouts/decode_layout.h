@@ -78,11 +78,13 @@ ATTUNE_HOST_DEVICE constexpr int decode_exchange_bytes(int keys, int column_warp
   return column_warps > 1 ? 2 * kDecodeRows * keys * 4 : 0;
 }
 
-// True if a row of q is too long for registers. Then each warp keeps its rows of q in shared
+// True if `rows` rows of q are too long for registers. Then each warp keeps its rows of q in shared
 // memory, padded.
-ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }
-ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
-  return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
+ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk, int rows) {
+  return head_dim_qk * rows > 176 * kDecodeRows;
+}
+ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk, int rows) {
+  return decode_keeps_q(head_dim_qk, rows) ? rows * (head_dim_qk * 2 + 16) : 0;
 }
 
 // Shared memory of a block. First the rings: one per warp, or one for all warps that read the same
@@ -93,14 +95,14 @@ struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, exchange_at, bytes;
 };
 ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int slots,
-                                                        int slot_bytes, int head_dim_qk,
+                                                        int slot_bytes, int head_dim_qk, int rows,
                                                         int exchange_bytes = 0) {
   DecodeShared made{slot_bytes, rings * slots * slot_bytes, 0, 0, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
   made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
   made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
   made.q_at = (made.barriers_at + warps * slots * 8 + 15) / 16 * 16;
-  made.exchange_at = made.q_at + warps * decode_q_bytes(head_dim_qk);
+  made.exchange_at = made.q_at + warps * decode_q_bytes(head_dim_qk, rows);
   made.bytes = made.exchange_at + warps * exchange_bytes;
   return made;
 }
@@ -113,14 +115,13 @@ ATTUNE_HOST_DEVICE constexpr long long decode_part_floats(int rows, int head_dim
 ATTUNE_HOST_DEVICE constexpr long long decode_ticket_bytes(long long items) {
   return (items * 4 + 255) / 256 * 256;
 }
-// Returns the rows of a part: those of the largest item.
-ATTUNE_HOST_DEVICE constexpr int decode_part_rows(int seqlen_q, int ratio) {
-  return static_cast<long long>(seqlen_q) * ratio < kDecodeRows ? seqlen_q * ratio : kDecodeRows;
+// Returns the rows of a part: those of the largest item, which has at most `rows`.
+ATTUNE_HOST_DEVICE constexpr int decode_part_rows(int seqlen_q, int ratio, int rows = kDecodeRows) {
+  return static_cast<long long>(seqlen_q) * ratio < rows ? seqlen_q * ratio : rows;
 }
-// Returns the tiles of 16 rows for one head of K, which `ratio` heads of q share.
-ATTUNE_HOST_DEVICE constexpr int decode_row_tiles(int seqlen_q, int ratio) {
-  return static_cast<int>((static_cast<long long>(seqlen_q) * ratio + kDecodeRows - 1) /
-                          kDecodeRows);
+// Returns the tiles of `rows` rows for one head of K, which `ratio` heads of q share.
+ATTUNE_HOST_DEVICE constexpr int decode_row_tiles(int seqlen_q, int ratio, int rows = kDecodeRows) {
+  return static_cast<int>((static_cast<long long>(seqlen_q) * ratio + rows - 1) / rows);
 }
 
 }  // namespace attune

@@ -47,10 +47,12 @@ TEST(DecodeShared, RegionsFollowEachOther) {
     for (const int rings : {1, warps})
       for (const int slots : {2, 3, 5})
         for (const int head_dim : {64, 176, 192, 256})
-          for (const int exchange : {0, decode_exchange_bytes(32, 4)}) {
-            const DecodeShared l = decode_shared(warps, rings, slots, 16 * 272, head_dim, exchange);
-            expect_regions(regions_of(l, warps, rings, slots, head_dim, exchange), l.bytes);
-          }
+          for (const int rows : {8, 16})
+            for (const int exchange : {0, decode_exchange_bytes(32, 4)}) {
+              const DecodeShared l =
+                  decode_shared(warps, rings, slots, 16 * 272, head_dim, rows, exchange);
+              expect_regions(regions_of(l, warps, rings, slots, head_dim, rows, exchange), l.bytes);
+            }
 }
 
 // The shares of four warps hold each column of a wide head, and fit registers.

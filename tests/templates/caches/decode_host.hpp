@@ -117,6 +117,17 @@ inline void ldmatrix_x4_trans(unsigned (&r)[4], unsigned address) {
   load_matrices<true>(r, address);
 }
 
+// Word i of a row of eight elements becomes elements of two rows.
+inline unsigned movmatrix_transposed(unsigned word) {
+  const unsigned lane = threadIdx.x % 32;
+  return BlockOfFibers::exchange({{word}}, [&](const BlockOfFibers::Words* lanes) {
+    const auto element = [&](unsigned row) {
+      return lanes[4 * row + lane / 8].word[0] >> lane / 4 % 2 * 16 & 0xFFFFU;
+    };
+    return element(2 * (lane % 4)) | element(2 * (lane % 4) + 1) << 16;
+  });
+}
+
 using L2Policy = int;
 inline L2Policy evict_first_policy() { return 0; }
 inline L2Policy evict_normal_policy() { return 0; }

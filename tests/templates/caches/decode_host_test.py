@@ -39,14 +39,18 @@ class DecodeHost(unittest.TestCase):
 
     def test_caches_of_4_bits(self):
         config = "warps=4,team=2,kv_slots=2,min_tiles=2,waits=0"
-        self.check("dtype=bf16,dtype_kv=int4,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config)
-        self.check("dtype=fp16,dtype_kv=e2m1,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", config, 3)
+        few, many = config + ",rows=8", config + ",rows=16"
+        self.check("dtype=bf16,dtype_kv=int4,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", few)
+        self.check("dtype=fp16,dtype_kv=e2m1,kv_factors=columns16,head_dim=128,heads=8/2,page_size=16", many, 3)
         self.check("dtype=fp16,dtype_kv=int4,kv_factors=columns32,head_dim=64,heads=2/2,page_size=3,"
-                   "mask=causal_bottom_right", "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1", 7)
+                   "mask=causal_bottom_right", "warps=4,team=2,heads=2,keys=32,kv_slots=3,min_tiles=2,waits=1,rows=8",
+                   11)
         self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns32,head_dim_qk=192,head_dim_v=96,heads=6/2,window=40:0",
-                   config, 2)
-        self.check("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=256,head_dim_v=192,heads=6/2,page_size=1,"
-                   "key_indices=positions", config, 2)
+                   many, 5)
+        listed = ("dtype=bf16,dtype_kv=e2m1,kv_factors=columns16,head_dim_qk=256,head_dim_v=192,heads=6/2,page_size=1,"
+                  "key_indices=positions")
+        self.check(listed, few, 2)
+        self.check(listed, many, 2)
 
     def test_wide_heads(self):
         self.check("dtype=bf16,head_dim=512,heads=16/2", "warps=8,team=2,kv_slots=2,min_tiles=2,waits=0")

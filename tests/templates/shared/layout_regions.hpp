@@ -225,8 +225,8 @@ inline std::vector<Region> regions_of(const MlaSm90Layout& l, int head_dim_qk, i
 }
 
 inline std::vector<Region> regions_of(const DecodeShared& l, int warps, int rings, int slots,
-                                      int head_dim_qk, int exchange_bytes) {
-  const int64_t q = decode_keeps_q(head_dim_qk) ? 16 * (2 * head_dim_qk + 16) : 0;
+                                      int head_dim_qk, int rows, int exchange_bytes) {
+  const int64_t q = decode_keeps_q(head_dim_qk, rows) ? rows * (2 * head_dim_qk + 16) : 0;
   return {{"rings", 0, int64_t{rings} * slots * l.slot_bytes, 16},
           {"joins", l.join_at, warps * 16 * 32 * 4, 16},
           {"largest scores and sums", l.stats_at, 2 * warps * 16 * 2 * 4, 16},

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """score_mod() and mask_mod(): programs of the score language, made from Python functions or given as text, and their
-bindings in a call of attention(). tree_mask(): a mask_mod of drafted tokens that form a tree, as speculative decoding
-verifies them. Used by scores.py. trace.py reads functions."""
+bindings in a call of attention(). Used by scores.py. trace.py reads functions."""
 import functools
 import re
 from collections import namedtuple
@@ -282,26 +281,3 @@ def mask_mod(program, **captures):
 
     program: a function (b, h, q_idx, kv_idx) or a text, whose result is a bool. All else is as in score_mod()."""
     return made("mask_mod", program, captures)
-
-
-def tree_mask(tree, kv_lengths):
-    """Returns a mask_mod for attention_kvcache() of drafted tokens that form a tree.
-
-    The last rows of a request are the tree's nodes. tree[b, i, j] is True if node i sees node j, which is node i itself
-    or an ancestor. All nodes see the keys before the nodes.
-    tree: bool [batch, rows, rows]. kv_lengths: int32 [batch], as in attention_kvcache(), including the nodes. Both are
-    read on the device: the tree of a captured graph may change. Give neither is_causal nor packed rows with it: each
-    request has `rows` rows. Raises ValueError for other dtypes and shapes."""
-    if len(tree.shape) != 3 or tree.shape[1] != tree.shape[2] or tensors.dtype_text(tree.dtype) != "bool":
-        raise ValueError(
-            f"tree is {tensors.dtype_text(tree.dtype)} of shape {tuple(tree.shape)}; must be bool [batch, rows, rows]")
-    if tuple(kv_lengths.shape) != (tree.shape[0],) or tensors.dtype_text(kv_lengths.dtype) != "int32":
-        raise ValueError(
-            f"kv_lengths is {tensors.dtype_text(kv_lengths.dtype)} of shape {tuple(kv_lengths.shape)}; must be int32 "
-            f"[{tree.shape[0]}], a length per request of tree")
-    first = kv_lengths - tree.shape[1]  # position of the first node
-
-    def seen(b, h, q_idx, kv_idx):
-        return (kv_idx < first[b]) | tree[b, q_idx - first[b], kv_idx - first[b]]
-
-    return seen

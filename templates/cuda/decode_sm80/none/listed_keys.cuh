@@ -2,6 +2,8 @@
 // Tiles of consecutive keys: listed_keys.cuh without effect.
 #pragma once
 
+#include "cuda/decode_sm80/score_fragments.cuh"
+
 namespace none {
 
 struct KeysAddress {};
@@ -10,7 +12,9 @@ struct TileKeys {
   int first;
 
   __device__ __forceinline__ TileKeys(KeysAddress, int key) : first(key) {}
-  __device__ __forceinline__ int at(int n, int i) const { return first + n * 8 + i % 2; }
+  __device__ __forceinline__ int at(int eight, int i) const {
+    return first + eight * 8 + i % attune::Fragments::kKeysOfEight;
+  }
 };
 
 }  // namespace none
