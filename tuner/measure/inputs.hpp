@@ -26,8 +26,8 @@ class Inputs {
  public:
   Inputs(const Device& device, uint64_t seed) : device_(device), seed_(seed) {}
 
-  // Lays out sets for the problem, or one set if no kernel will be timed; reuses memory of a former problem if it is large enough. Throws
-  // kOutOfMemory with the problem's text.
+  // Lays out sets for the problem, or one set if no kernel will be timed. Reuses memory of a former
+  // problem if it is large enough. Throws kOutOfMemory with the problem's text.
   void open(const Problem& problem, bool is_timed = true);
   int num_sets() const { return static_cast<int>(sets_.size()); }
   // Returns a set without optional outputs.
