@@ -28,6 +28,7 @@ struct MeasureTask {
   // The result of ReferenceKernels::of(problem). Results are not checked if this is nullopt but the
   // oracle needs a reference.
   std::optional<KernelRequest> reference;
+  bool is_timed = true;  // false: kernels are only checked, for which one set of inputs suffices
 };
 
 struct Prepared {

@@ -56,7 +56,7 @@ void DeviceBackend::open(const MeasureTask& task) {
   }
   seed_ = task.seed;
   problem_ = task.problem;
-  inputs_->open(problem_);
+  inputs_->open(problem_, task.is_timed);
   try {
     open_oracle(task.reference);
   } catch (const std::bad_alloc&) {

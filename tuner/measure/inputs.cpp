@@ -111,14 +111,14 @@ int64_t Inputs::set_bytes(const OperandSpec& tensor) const {
   return aligned(tensor.batch * contiguous_view(tensor).batch_stride * dtype_bytes(tensor.dtype));
 }
 
-void Inputs::open(const Problem& problem) {
+void Inputs::open(const Problem& problem, bool is_timed) {
   const auto too_large = [&](const char* why) {
     return Error(ErrorCode::kOutOfMemory, fmt::format("the operands of {} take more memory than is "
                                                       "free: {}",
                                                       to_text(problem), why));
   };
   try {
-    lay_out(problem);
+    lay_out(problem, is_timed);
   } catch (const std::bad_alloc&) {
     throw too_large("out of host memory");
   } catch (const Error& error) {
@@ -127,13 +127,13 @@ void Inputs::open(const Problem& problem) {
   }
 }
 
-void Inputs::lay_out(const Problem& problem) {
+void Inputs::lay_out(const Problem& problem, bool is_timed) {
   operands_ = operands_of(problem);
   v_in_k_ = problem.cache.v_in_k;
   int64_t bytes = 0;
   for (const OperandSpec& operand : operands_)
     if (kind_of(operand.role) == OperandKind::kTensor) bytes += set_bytes(operand);
-  const int64_t count = num_rotating_sets(bytes, device_.facts().l2_bytes);
+  const int64_t count = is_timed ? num_rotating_sets(bytes, device_.facts().l2_bytes) : 1;
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor)
       open_tensor(problem, operand, count);
@@ -257,11 +257,13 @@ Operands Inputs::make_set(int64_t index) const {
 
 void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, float mean) const {
   if (bytes <= filled->memory.bytes() && dtype == filled->dtype) return;
-  const std::string table = normal_values(dtype, kTableSize, seed_ + stream, mean);
   if (bytes > filled->memory.bytes()) {
     filled->memory = {};
     filled->memory = DeviceMemory(device_, bytes);
   }
+  const int64_t elements = (filled->memory.bytes() - 1) / dtype_bytes(dtype) + 1;
+  const std::string table =
+      normal_values(dtype, std::min(elements, kTableSize), seed_ + stream, mean);
   filled->dtype = dtype;
   const auto period = static_cast<int64_t>(table.size());
   for (int64_t at = 0; at < filled->memory.bytes(); at += period)

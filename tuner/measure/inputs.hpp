@@ -26,9 +26,9 @@ class Inputs {
  public:
   Inputs(const Device& device, uint64_t seed) : device_(device), seed_(seed) {}
 
-  // Lays out sets for the problem; reuses memory of a former problem if it is large enough. Throws
-  // kOutOfMemory with the problem's text.
-  void open(const Problem& problem);
+  // Lays out sets for the problem, or one set if no kernel will be timed. Reuses memory of a former
+  // problem if it is large enough. Throws kOutOfMemory with the problem's text.
+  void open(const Problem& problem, bool is_timed = true);
   int num_sets() const { return static_cast<int>(sets_.size()); }
   // Returns a set without optional outputs.
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
@@ -56,7 +56,7 @@ class Inputs {
     std::vector<float> host;
     ScaleView view{};
   };
-  void lay_out(const Problem& problem);
+  void lay_out(const Problem& problem, bool is_timed);
   void open_tensor(const Problem& problem, const OperandSpec& tensor, int64_t count);
   void fill_with(const OperandSpec& tensor, int64_t count, const std::string& table);
   void open_row_sums(const Problem& problem, const OperandSpec& row_sums);

@@ -261,7 +261,8 @@ class OperandTable(unittest.TestCase):
             faults += child.stdout.splitlines()
             if child.returncode == 0:
                 return faults
-            faults.append(f"case {number} of {library} ended the process with {child.returncode}: {child.stderr[-2000:]}")
+            faults.append(
+                f"case {number} of {library} ended the process with {child.returncode}: {child.stderr[-2000:]}")
             start = number + 1
         return faults
 

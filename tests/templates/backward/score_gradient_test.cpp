@@ -98,7 +98,7 @@ class ScoreGradient : public DeviceFixture {
       for (const Row& row : kRows) {
         const Problem p = problem(row, dtype, random() % 2 == 0 ? 64 : 40);
         const KernelSpec spec = spec_of(p);
-        backend.open({p, 3, std::nullopt});
+        backend.open({p, 3, std::nullopt, false});
         for (const KernelTemplate* t : asked_templates()) {
           if (!serves(*t, spec)) continue;
           const Arch arch = arch_for(*device_, *t, spec);

@@ -52,7 +52,7 @@ std::vector<TuneCandidate> sampled_configs(const Family& family, const Problem& 
 void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Problem& problem,
                       const std::vector<TuneCandidate>& candidates, uint64_t seed,
                       std::vector<CheckedKernel>* rows) {
-  backend->open({problem, seed, ReferenceKernels(target).of(problem)});
+  backend->open({problem, seed, ReferenceKernels(target).of(problem), false});
   for (const TuneCandidate& candidate : candidates)
     rows->push_back(
         {problem, candidate, check_one(target, backend, spec_of(problem), candidate), {}});
@@ -60,7 +60,7 @@ void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Pr
 
 void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& plan, uint64_t seed,
                 std::vector<CheckedKernel>* rows) {
-  backend->open({plan.problem, seed, ReferenceKernels(target).of(plan.problem)});
+  backend->open({plan.problem, seed, ReferenceKernels(target).of(plan.problem), false});
   rows->push_back({plan.problem,
                    {{plan.kernel_template, plan.arch}, plan.config, false},
                    backend->prepare_plan(0, plan),
