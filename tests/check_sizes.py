@@ -29,7 +29,7 @@ FOLDER_FILES = 40
 CRUMB_LINES = 30
 CRUMB_SHARE = 0.08  # of all product files
 # Lines of the whole tree. To raise one, say in the commit what for. Data: what tests read, without published results.
-BUDGETS = {"product": 130450, "tests": 85200, "data": 4090}
+BUDGETS = {"product": 130450, "tests": 85200, "data": 4100}
 PRODUCT = ("generator/", "templates/", "cache/", "runtime/", "tuner/")
 RESULTS = "tests/bench/results/"
 
