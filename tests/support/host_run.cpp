@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 #include "generator/render/renderer.hpp"
@@ -53,9 +52,9 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   const GuardedBuffer q = guarded(c.q.bytes), k = guarded(c.k.bytes), v = guarded(c.v.bytes),
                       o = guarded(c.o.bytes), q_scale = guarded(c.q_scale.values),
                       k_scale = guarded(c.k_scale.values), v_scale = guarded(c.v_scale.values);
-  const std::vector<float> no_lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
-                                  std::numeric_limits<float>::quiet_NaN());
-  const GuardedBuffer lse = guarded(no_lse);
+  const int64_t rows = p.batch * p.num_heads_q * p.seqlen_q;
+  const int64_t sums = rows + (p.max_logits ? p.num_heads_q : 0);
+  const GuardedBuffer lse = guarded(std::vector<float>(static_cast<size_t>(sums), NAN));
   const LaunchPlan plan = template_.launch(spec_, config_, shape_of(p), DeviceFacts{threads, 0});
   // Every byte is 0xff (NaN), except the first `zeroed_bytes`.
   const GuardedBuffer workspace(static_cast<size_t>(plan.workspace_bytes), 256, against);
@@ -71,6 +70,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.scales.k_scale = c.k_scale.view(k_scale.as<float>());
   args.scales.v_scale = c.v_scale.view(v_scale.as<float>());
   args.lse = lse.as<float>();
+  args.scales.o_scale = {args.lse + rows, 0, 1, 0, 1};  // the largest logits
   args.lse_batch_stride = p.num_heads_q * p.seqlen_q;
   args.lse_head_stride = p.seqlen_q;
   args.batch = static_cast<int>(p.batch);
@@ -95,7 +95,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
 
   HostOutcome outcome;
   outcome.result.o = c.read_o({o.as(), o.as() + o.size()}, &outcome.gaps_intact);
-  outcome.result.lse.assign(lse.as<float>(), lse.as<float>() + no_lse.size());
+  outcome.result.lse.assign(lse.as<float>(), lse.as<float>() + sums);
   outcome.counters_clear = std::all_of(workspace.as(), workspace.as() + plan.zeroed_bytes,
                                        [](std::byte b) { return b == std::byte{0}; });
   for (const GuardedBuffer* buffer :

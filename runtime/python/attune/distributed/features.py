@@ -21,6 +21,7 @@ SERVED = frozenset((*OF_PROBLEM, *CHOICES, *OF_TENSORS, *SEEDS))
 _8_BITS = "it takes no 8-bit operands"
 REFUSED = {
     "out": "it makes o itself", "out_dtype": "o has q's dtype", "dtype": "dtypes are those of the tensors",
+    "return_max_logits": "each rank has only its own rows",
     "block_map": "blocks of the whole are not those of a rank's launches", "dtype_kv": _8_BITS, "q_scale": _8_BITS,
     "k_scale": _8_BITS, "v_scale": _8_BITS, "scale_block": _8_BITS, "v_layout": _8_BITS}
 
