@@ -100,7 +100,8 @@ const std::map<std::string, std::string>& other_values() {
       {"repeats", "b"},
       {"accumulate", "1"},
       {"deterministic", "1"},
-      {"dropout", "0.25"}};
+      {"dropout", "0.25"},
+      {"max_logits", "1"}};
   return values;
 }
 
