@@ -117,9 +117,7 @@ class DecodeProducts {
     for (int step = 0; step < kQkSteps; step += Products::kStepsOfLoad) {
       const unsigned address = KTile::pair(from, step / Products::kStepsOfLoad);
       unsigned q[Products::kStepsOfLoad][4];
-#pragma unroll
-      for (int i = 0; i < Products::kStepsOfLoad; ++i)
-        query_.get(min(step + i, kQkSteps - 1), q[i]);
+      query_.get(step, q);
 #pragma unroll
       for (int n = 0; n < kScoreTiles; n += 2) {
         unsigned b[4];

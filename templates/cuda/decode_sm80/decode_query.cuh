@@ -55,8 +55,16 @@ class DecodeQuery {
     if constexpr (kKeepsQ) __syncwarp();
   }
 
+  // Returns the words of the steps of one load, from `step` on. After the last step it comes again.
+  template <int kSteps>
+  __device__ __forceinline__ void get(int step, unsigned (&q)[kSteps][4]) const {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) get_step(min(step + i, kQkSteps - 1), q[i]);
+  }
+
+ private:
   // Returns the words of 16 columns: those of both rows, then those of the next eight columns.
-  __device__ __forceinline__ void get(int step, unsigned (&q)[4]) const {
+  __device__ __forceinline__ void get_step(int step, unsigned (&q)[4]) const {
     if constexpr (kKeepsQ) {
       const int lane = threadIdx.x % 32;
       ldmatrix_x4(q, kept_ + lane % 16 * kRowBytes + lane / 16 * 16 + step * 32);
@@ -66,7 +74,6 @@ class DecodeQuery {
     }
   }
 
- private:
   static constexpr int kRowBytes = kColumns.qk * 2 + 16;
 
   const unsigned kept_;
