@@ -131,6 +131,10 @@ bool row_has_lines(const KernelSpec& spec) {
 
 // Returns the most rows of an item. Only kernels of 4-bit caches have the knob.
 int rows_of_item(const Config& config) { return static_cast<int>(config.get("rows", kDecodeRows)); }
+// Returns the items of a request for one head of K.
+int row_tiles(const Config& config, const KernelSpec& spec, const Shape& shape) {
+  return decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio, rows_of_item(config));
+}
 
 int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), kv_slots = as_int(config, "kv_slots");
@@ -279,9 +283,8 @@ int64_t gangs_of(const Config& config, const KernelSpec& spec, const DeviceFacts
 // Returns the number of groups of items; a gang takes a group together.
 int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
   const int64_t heads = config.at("heads");
-  return std::max<int64_t>(1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
-                                  decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio,
-                                                   rows_of_item(config)));
+  return std::max<int64_t>(
+      1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) * row_tiles(config, spec, shape));
 }
 int64_t tiles_of(const Config& config, const Shape& shape) {
   return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
@@ -444,9 +447,7 @@ class DecodeSm80 final : public KernelTemplate {
     const Shape shape = line_shape(spec, of_call);
     const int64_t blocks = device.sm_count * config.at("blocks_per_sm");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
-    const int64_t items =
-        shape.batch * shape.num_heads_kv *
-        decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio, rows_of_item(config));
+    const int64_t items = shape.batch * shape.num_heads_kv * row_tiles(config, spec, shape);
     const int64_t keys = config.at("keys");
     const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
     // The kernel counts positions along all tiles.

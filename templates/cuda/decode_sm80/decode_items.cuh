@@ -31,6 +31,8 @@ __device__ __forceinline__ int team_thread() {
 }
 __device__ __forceinline__ int team_warp() { return team_thread() / 32; }
 __device__ __forceinline__ int head_in_gang() { return team_index() / kColumnWarps % kHeads; }
+// Returns the index of the warp's head in a row of a slot.
+__device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 // Returns the number of the warp's share of a head's columns.
 __device__ __forceinline__ int column_warp() { return team_index() % kColumnWarps; }
 __device__ __forceinline__ int head_groups(const AttentionArgs& args) {

@@ -91,8 +91,6 @@ class DecodeProducts {
   }
 
  private:
-  static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
-
   // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kColumns.v / kChunkColumns;

@@ -35,9 +35,9 @@ constexpr int kPanelColumns = kPanelBytes / 16 * kChunkColumns;
 // How mma.sync multiplies with a cache of `kBits` bits (products_16bit.cuh and its neighbours):
 // kMath is the dtype of the products. An ldmatrix of K has kStepsOfLoad steps of 16 columns. Of
 // a step a lane has the words first_word and first_word + kSecondWord of a row of q, as q_word
-// converts them and arrange mixes them. add_qk adds 8 keys of the score tiles n and n + 1,
-// add_pv adds 16 keys of the tiles of O from n on; `b` is the result of ldmatrix, and `groups`
-// has factors of groups of columns. The first columns of two tiles of O are kTileColumns apart.
+// converts them and arrange mixes them. The first columns of two tiles of O are kTileColumns apart.
+// Caches of 4 bits have no more (nibble_products.cuh). add_qk adds 8 keys of the score tiles n and
+// n + 1, add_pv adds 16 keys of the tiles of O from n on; `b` is the result of ldmatrix.
 // Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at column
 // first_column(n) + lane_column(n, lane) + column.
 template <int kBits>

@@ -77,8 +77,6 @@ class DecodeProducts {
   static constexpr int kRowTiles = KeysFirst::kRowTiles;
   static constexpr int kOutputFragments = kColumns.v / 16 * kRowTiles;
 
-  static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
-
   __device__ __forceinline__ void multiply_qk(unsigned k,
                                               float (&scores)[KeysFirst::kFragments][4]) const {
     const int lane = threadIdx.x % 32;

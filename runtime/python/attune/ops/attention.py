@@ -154,8 +154,9 @@ def _computed(follows_q, given):
     stream = stream_address(None, call.plan.ordinal)
     operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    logits = tensors.empty(q, (q.shape[2],), call.lse_dtype) if wants_logits else None
+    logits = None
     if wants_logits:
+        logits = tensors.empty(q, (q.shape[2],), call.lse_dtype)
         operands.o_scale = module.Scale(tensors.address("max_logits", logits, True), 0, 1, 0, 1)
     call.plan.enqueue(operands, stream)
     result = (o, *(x for x in (lse, logits) if x is not None)) if return_lse or wants_logits else o

@@ -19,13 +19,6 @@ struct GroupRing {
   __device__ __forceinline__ void copy(int, int, int, bool, unsigned) const {}
 };
 
-struct KeyGroups {
-  __device__ __forceinline__ explicit KeyGroups(GroupsAddress) {}
-};
-struct ValueGroups {
-  __device__ __forceinline__ ValueGroups(GroupsAddress, int) {}
-};
-
 __device__ __forceinline__ float without_unit(float value) { return value; }
 
 }  // namespace none
